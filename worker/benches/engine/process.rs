@@ -1,0 +1,143 @@
+//! Child processes of the suite: start, ask, measure from outside, and surely end.
+//!
+//! CPU is the kernel's own figure for the process, user and system time of all its threads in nanoseconds
+//! (`clock_getcpuclockid(3)`; the same time as utime + stime of `/proc/PID/stat`, which is rounded to 10 ms).
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::time::ClockId;
+use nix::unistd::Pid;
+
+/// Longest wait for an answer to `count`.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A child that speaks the lines of `control.rs`; ends when dropped.
+pub struct Process {
+    name: String,
+    child: Child,
+    stdin: Option<ChildStdin>,
+    lines: Receiver<String>,
+}
+
+impl Process {
+    /// Starts `command` with its standard input and output in our hands.
+    pub fn spawn(name: &str, command: &mut Command) -> Result<Self> {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("cannot start {name}: {command:?}"))?;
+        let stdin = child.stdin.take();
+        let stdout = child.stdout.take().context("no standard output")?;
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        Ok(Self { name: name.to_owned(), child, stdin, lines })
+    }
+
+    /// Starts this very program in another role.
+    pub fn role(role: &str, args: &[String]) -> Result<Self> {
+        let program = std::env::current_exe()?;
+        Self::spawn(role, Command::new(program).arg("role").arg(role).args(args))
+    }
+
+    /// Process id.
+    pub fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.id().cast_signed())
+    }
+
+    /// Waits for the line `word` or `word VALUE` and returns the value.
+    pub fn expect(&mut self, word: &str, timeout: Duration) -> Result<String> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let Ok(line) = self.lines.recv_timeout(left) else {
+                match self.child.try_wait()? {
+                    Some(status) => bail!("{} ended by itself: {status}", self.name),
+                    None => bail!("{} did not say {word:?} within {timeout:?}", self.name),
+                }
+            };
+            if let Some(value) = line.strip_prefix(word) {
+                return Ok(value.trim().to_owned());
+            }
+        }
+    }
+
+    /// Sends one line.
+    pub fn say(&mut self, line: &str) -> Result<()> {
+        let stdin = self.stdin.as_mut().context("standard input is closed")?;
+        writeln!(stdin, "{line}").with_context(|| format!("{} no longer listens", self.name))
+    }
+
+    /// Messages acknowledged, sent (QoS 0) or received so far.
+    pub fn count(&mut self) -> Result<u64> {
+        self.say("count")?;
+        Ok(self.expect("count", ANSWER_TIMEOUT)?.parse()?)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // The end of standard input asks for the end; a process that does not follow within 5 s is killed.
+        self.stdin = None;
+        end(&mut self.child, None);
+    }
+}
+
+/// Ends a child: `signal` first, when given, and SIGKILL after 5 s.
+pub fn end(child: &mut Child, signal: Option<Signal>) {
+    if let Some(signal) = signal {
+        // It fails when the process has ended already, which is what is wanted.
+        let _ = kill(Pid::from_raw(child.id().cast_signed()), signal);
+    }
+    for _ in 0..500 {
+        if matches!(child.try_wait(), Ok(Some(_))) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// CPU time of a process, its own kernel time included.
+pub fn cpu(pid: Pid) -> Result<Duration> {
+    let clock = ClockId::pid_cpu_clock_id(pid).context("CPU clock of a process that has ended?")?;
+    Ok(clock.now()?.into())
+}
+
+/// Resident memory of a process in KiB (`VmRSS` of `/proc/PID/status`, proc_pid_status(5)).
+pub fn resident_kib(pid: Pid) -> Result<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find(|l| l.starts_with("VmRSS:")).context("no VmRSS")?;
+    Ok(line.split_whitespace().nth(1).context("no figure")?.parse()?)
+}
+
+/// The role `guard`: runs a program that does not speak our lines and ends it when the suite has gone.
+pub fn guard(args: &[String]) -> Result<()> {
+    let (program, args) = args.split_first().context("guard needs a program")?;
+    let mut child = Command::new(program)
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .with_context(|| format!("cannot start {program}"))?;
+    println!("pid {}", child.id());
+    for line in std::io::stdin().lock().lines() {
+        if line.is_err() {
+            break;
+        }
+    }
+    end(&mut child, Some(Signal::SIGTERM));
+    Ok(())
+}
