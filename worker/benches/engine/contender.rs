@@ -70,9 +70,7 @@ impl Contender {
     pub fn start(&self, load: &Load) -> Result<Box<dyn Running>> {
         Ok(match self {
             Self::Floor | Self::EventLoop => Box::new(Process::role(self.name(), &load.to_args())?),
-            Self::Peer { name, program } => {
-                Box::new(Process::spawn(name, Command::new(program).args(load.to_args()))?)
-            }
+            Self::Peer { name, program } => Box::new(Process::spawn(name, Command::new(program).args(load.to_args()))?),
         })
     }
 

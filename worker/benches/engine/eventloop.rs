@@ -48,9 +48,7 @@ macro_rules! driver {
                 (Kind::Send, 0) => {
                     for (client, topic) in clients {
                         let payload = payload.clone();
-                        tokio::spawn(async move {
-                            while publish(&client, &topic, qos, payload.clone()).await.is_ok() {}
-                        });
+                        tokio::spawn(async move { while publish(&client, &topic, qos, payload.clone()).await.is_ok() {} });
                     }
                 }
                 (Kind::Send, _) => schedule(&load, &clients, qos, &payload).await?,

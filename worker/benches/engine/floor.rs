@@ -253,11 +253,7 @@ fn receive(poll: &mut Poll, clients: &mut [Client], control: &Control) -> Result
 }
 
 /// Reads until the socket is empty; a short read says so without another system call.
-pub fn read(
-    stream: &mut TcpStream,
-    scratch: &mut [u8],
-    mut on_bytes: impl FnMut(&[u8]) -> Result<()>,
-) -> Result<()> {
+pub fn read(stream: &mut TcpStream, scratch: &mut [u8], mut on_bytes: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
     loop {
         match stream.read(scratch) {
             Ok(0) => bail!("the other side closed the connection"),

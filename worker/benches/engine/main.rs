@@ -45,7 +45,7 @@ struct Options {
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=50))]
     rounds: u32,
     /// Measured seconds of each run.
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=60))]
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=60))]
     seconds: u64,
     /// MQTT version of every contender: 5 or 3.1.1.
     #[arg(long, default_value = "5")]
@@ -89,16 +89,11 @@ fn suite(options: &Options) -> Result<()> {
     let target = target_directory()?;
     raise_descriptors()?;
     let effort = if options.quick {
-        Effort {
-            rounds: 1,
-            warmup: Duration::from_millis(500),
-            window: Duration::from_secs(2),
-            connections: 2_000,
-        }
+        Effort { rounds: 1, warmup: Duration::from_millis(500), window: Duration::from_secs(2), connections: 2_000 }
     } else {
         Effort {
             rounds: options.rounds as usize,
-            warmup: Duration::from_secs(2),
+            warmup: Duration::from_secs(1),
             window: Duration::from_secs(options.seconds),
             connections: 10_000,
         }

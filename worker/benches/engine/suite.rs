@@ -38,12 +38,7 @@ pub struct Sample {
 pub type Samples = Vec<Option<Sample>>;
 
 /// Runs one workload for all contenders. Failures are said on standard error and returned as their number.
-pub fn run(
-    workload: &Workload,
-    contenders: &[Contender],
-    protocol: Protocol,
-    effort: Effort,
-) -> Result<(Vec<Samples>, usize)> {
+pub fn run(workload: &Workload, contenders: &[Contender], protocol: Protocol, effort: Effort) -> Result<(Vec<Samples>, usize)> {
     let mut broker = match workload.measure {
         Measure::RatePerCore { .. } => Broker::sink()?,
         Measure::CpuPerMessage { .. } | Measure::Memory { .. } => Broker::mosquitto()?,
@@ -100,22 +95,14 @@ fn sample(
     };
     match workload.measure {
         Measure::Memory { .. } => memory(contender, &load, effort),
-        Measure::CpuPerMessage { .. } | Measure::RatePerCore { .. } => {
-            window(workload, contender, &load, broker, effort)
-        }
+        Measure::CpuPerMessage { .. } | Measure::RatePerCore { .. } => window(workload, contender, &load, broker, effort),
     }
 }
 
 /// Runs a load and reads count and CPU at both ends of the window.
 ///
 /// Against the sink it is the sink that counts: only what arrived was sent.
-fn window(
-    workload: &Workload,
-    contender: &Contender,
-    load: &Load,
-    broker: &mut Broker,
-    effort: Effort,
-) -> Result<Sample> {
+fn window(workload: &Workload, contender: &Contender, load: &Load, broker: &mut Broker, effort: Effort) -> Result<Sample> {
     let by_sink = matches!(workload.measure, Measure::RatePerCore { .. });
     let mut running = start(contender, load)?;
     let mut source = if load.kind == Kind::Receive { Some(source(load)?) } else { None };
