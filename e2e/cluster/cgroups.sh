@@ -15,8 +15,7 @@ cgroup_up() { # I
 
 # Empty groups only: whoever lives in one must have ended before.
 cgroups_down() {
-  local attempt
-  for attempt in $(seq 50); do
+    for _ in $(seq 50); do
     find /sys/fs/cgroup -maxdepth 2 -type d -name 'node-[1-9]' -prune -exec find {} -depth -type d -delete \; 2>/dev/null || true
     [ -n "$(find /sys/fs/cgroup -maxdepth 2 -type d -name 'node-[1-9]' -print -quit)" ] || return 0
     sleep 0.1

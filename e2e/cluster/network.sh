@@ -11,6 +11,8 @@ network_up() { # NODES
   ip link add "$BRIDGE" type bridge
   ip addr add "$HOST_IP/24" dev "$BRIDGE"
   ip link set "$BRIDGE" up
+  # Where bridged frames pass the host's firewall and that forwards nothing by default (Docker), nodes must still meet.
+  iptables -w -I FORWARD -i "$BRIDGE" -o "$BRIDGE" -j ACCEPT 2>/dev/null || true
   ip route add blackhole default table "$TABLE"
   ip rule add pref "$TABLE" iif "$BRIDGE" lookup "$TABLE"
   for i in $(seq "$1"); do
@@ -33,6 +35,7 @@ network_up() { # NODES
 # Also after a cluster that was killed: takes away whatever is there and minds nothing that is not.
 network_down() {
   local i
+  while iptables -w -D FORWARD -i "$BRIDGE" -o "$BRIDGE" -j ACCEPT 2>/dev/null; do :; done
   while ip rule del pref "$TABLE" 2>/dev/null; do :; done
   ip route flush table "$TABLE" 2>/dev/null || true
   for i in $(seq "$MAX_NODES"); do

@@ -31,9 +31,11 @@ restrict_oom_score_adj = true # without CAP_SYS_RESOURCE a score cannot be lower
 bin_dir = "$(cni_dir)"
 conf_dir = "$DIR/cni"
 CONFIG
+# A routed veth a pod and no bridge: Service addresses then work between pods of one node whether or not the kernel
+# has br_netfilter.
 cat >"$DIR/cni/10-dev.conflist" <<CONFIG
 {"cniVersion": "0.4.0", "name": "dev", "plugins": [
-  {"type": "bridge", "bridge": "cni0", "isGateway": true, "hairpinMode": true,
+  {"type": "ptp",
    "ipam": {"type": "host-local", "dataDir": "$DIR/ipam", "ranges": [[{"subnet": "$PODS"}]], "routes": [{"dst": "0.0.0.0/0"}]}},
   {"type": "portmap", "capabilities": {"portMappings": true}}]}
 CONFIG

@@ -20,6 +20,7 @@ apart() {
   shift
   setsid setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child --mount-proc "$@" </dev/null >"$STATE/$name.log" 2>&1 3<&- 9>&- &
   echo $! >"$STATE/$name.pid"
+  disown # or bash reports its end as if it were an accident
 }
 
 # The first processes of these namespaces take all others with them, and are gone only when those are.

@@ -1,0 +1,3 @@
+//! The tests that need a real cluster: one process, one cluster, which starts with the first test and ends with the process.
+
+mod smoke;
