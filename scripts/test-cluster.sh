@@ -5,6 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 cluster=e2e/cluster/cluster
 export KEEP_LOGS=$PWD/target/e2e/logs
+export RUST_BACKTRACE=${RUST_BACKTRACE:-0}
 mkdir -p target/e2e
 cargo test --locked --quiet -p mqtt-loadtest-e2e --no-run
 if [ -z "${E2E_KUBECONFIG:-}" ]; then

@@ -10,13 +10,16 @@ use crate::{PodProcess, TestBed, eventually};
 
 const NAME: &str = "mosquitto";
 
-/// The whole configuration but for the listeners. Without the two zeros it drops QoS 1 messages for a slow subscriber.
+/// The whole configuration but for the listeners of the test. Without the two zeros it drops QoS 1 messages for a slow
+/// subscriber. Port 1885 is for its probe and for reading its counters, so that all of 1883 is the test's own.
 const CONFIG: &str = "per_listener_settings true
 sys_interval 1
 max_queued_messages 0
 max_inflight_messages 0
 set_tcp_nodelay true
 log_dest stderr
+listener 1885
+allow_anonymous true
 ";
 
 /// Anybody on 1883; on 1884 the user `loadtest` with the password `secret`.
@@ -46,7 +49,7 @@ impl<'a> Mosquitto<'a> {
         Self::start_with(bed, LISTENERS).await
     }
 
-    /// Starts one with lines of configuration of the test's own, listeners included (1883 must be one of them).
+    /// Starts one with lines of configuration of the test's own, listeners included (1885 is there already).
     ///
     /// # Errors
     /// As for [`Self::start`].
@@ -75,7 +78,7 @@ impl<'a> Mosquitto<'a> {
     /// When there is no such topic within 5 s, or its value is no number.
     pub async fn sys(&self, topic: &str) -> Result<u64> {
         let topic = format!("$SYS/broker/{topic}");
-        let args = ["exec", NAME, "--", "mosquitto_sub", "-t", &topic, "-C", "1", "-W", "5"];
+        let args = ["exec", NAME, "--", "mosquitto_sub", "-p", "1885", "-t", &topic, "-C", "1", "-W", "5"];
         let said = self.bed.kubectl(args).output().await?;
         said.trim().parse().with_context(|| format!("{topic} is {said:?}"))
     }
@@ -132,7 +135,7 @@ fn manifest(config: &str) -> serde_json::Value {
             "containers": [{
                 "name": NAME, "image": image, "imagePullPolicy": "IfNotPresent",
                 "command": ["/usr/sbin/mosquitto", "-c", "/etc/mosquitto/mosquitto.conf"],
-                "readinessProbe": {"tcpSocket": {"port": 1883}, "periodSeconds": 1},
+                "startupProbe": {"tcpSocket": {"port": 1885}, "periodSeconds": 1, "failureThreshold": 60},
                 "securityContext": {
                     "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": {"drop": ["ALL"]},
                 },
