@@ -100,17 +100,19 @@ impl TestBed {
     }
 
     async fn describe(&self) -> String {
-        let mut text = String::new();
-        for args in [
-            &["get", "jobs,pods,configmaps,mqttloadtests", "-o", "wide", "--ignore-not-found"][..],
-            &["get", "mqttloadtests", "-o", "yaml", "--ignore-not-found"],
-            &["get", "events", "--sort-by", ".lastTimestamp"],
-            &["logs", "--all-pods", "--selector", "", "--tail", "40", "--prefix"],
-        ] {
-            let said = self.kubectl(args.iter().copied()).output().await;
-            text += &format!("$ kubectl {}\n{}\n", args.join(" "), said.unwrap_or_else(|error| format!("{error:#}")));
+        let mut text = self.said(&["get", "jobs,pods,configmaps", "-o", "wide"]).await;
+        text += &self.said(&["get", "mqttloadtests", "-o", "yaml"]).await;
+        text += &self.said(&["get", "events", "--sort-by", ".lastTimestamp"]).await;
+        let pods = self.kubectl(["get", "pods", "-o", "name"]).output().await.unwrap_or_default();
+        for pod in pods.lines() {
+            text += &self.said(&["logs", pod, "--all-containers", "--tail", "40"]).await;
         }
         text
+    }
+
+    async fn said(&self, args: &[&str]) -> String {
+        let said = self.kubectl(args.iter().copied()).output().await;
+        format!("$ kubectl {}\n{}\n", args.join(" "), said.unwrap_or_else(|error| format!("{error:#}")))
     }
 
     async fn delete(&self) -> Result<()> {

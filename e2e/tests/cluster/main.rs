@@ -1,3 +1,4 @@
 //! The tests that need a real cluster: one process, one cluster, which starts with the first test and ends with the process.
 
+mod chart;
 mod smoke;
