@@ -3,9 +3,12 @@
 # of cgroup v1, or in the one of v2.
 
 cgroup_up() { # I
-  local group file
+  local group file controller
   if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
-    echo '+cpu +cpuset +io +memory +pids' >/sys/fs/cgroup/cgroup.subtree_control
+    # The kubelet looks in its root for every controller that the machine has.
+    for controller in $(cat /sys/fs/cgroup/cgroup.controllers); do
+      echo "+$controller" >/sys/fs/cgroup/cgroup.subtree_control 2>/dev/null || true
+    done
     mkdir -p "/sys/fs/cgroup/node-$1"
     return
   fi

@@ -33,6 +33,8 @@ install_operator() { # further arguments go to helm
 }
 
 install_mosquitto() {
-  sed "s|localhost/mosquitto:dev|${E2E_MOSQUITTO_IMAGE:-localhost/mosquitto:dev}|" "$REPO/e2e/manifests/mosquitto.yaml" | kubectl apply -f - >/dev/null
+  local image=localhost/mosquitto:dev
+  ours || image=eclipse-mosquitto:2
+  sed "s|localhost/mosquitto:dev|${E2E_MOSQUITTO_IMAGE:-$image}|" "$REPO/e2e/manifests/mosquitto.yaml" | kubectl apply -f - >/dev/null
   kubectl -n mqtt rollout status deployment/mosquitto --timeout 60s >/dev/null || die "mosquitto did not start: kubectl -n mqtt describe pods"
 }

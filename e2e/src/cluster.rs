@@ -79,6 +79,13 @@ impl Cluster {
         script(args).env("E2E_KUBECONFIG", &self.kubeconfig)
     }
 
+    /// An image with `mosquitto`, `mosquitto_pub` and `mosquitto_sub` under `/usr`, that the cluster's nodes have or can pull.
+    #[must_use]
+    pub fn mosquitto_image(&self) -> String {
+        let usual = if self.state.is_some() { "localhost/mosquitto:dev" } else { "eclipse-mosquitto:2" };
+        std::env::var("E2E_MOSQUITTO_IMAGE").unwrap_or_else(|_| usual.to_owned())
+    }
+
     /// Where the cluster keeps its logs, sockets and process numbers.
     ///
     /// # Errors

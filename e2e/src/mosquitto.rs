@@ -54,7 +54,7 @@ impl<'a> Mosquitto<'a> {
     /// # Errors
     /// As for [`Self::start`].
     pub async fn start_with(bed: &'a TestBed, config: &str) -> Result<Self> {
-        bed.apply(manifest(&format!("{CONFIG}{config}")).to_string()).await?;
+        bed.apply(manifest(&bed.cluster.mosquitto_image(), &format!("{CONFIG}{config}")).to_string()).await?;
         let ip = eventually("mosquitto to be ready", Duration::from_secs(60), async || {
             let pod = bed.api::<Pod>().get(NAME).await?;
             let status = pod.status.unwrap_or_default();
@@ -114,8 +114,7 @@ impl<'a> Mosquitto<'a> {
     }
 }
 
-fn manifest(config: &str) -> serde_json::Value {
-    let image = std::env::var("E2E_MOSQUITTO_IMAGE").unwrap_or_else(|_| "localhost/mosquitto:dev".to_owned());
+fn manifest(image: &str, config: &str) -> serde_json::Value {
     let configuration = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": NAME},
         "data": {"mosquitto.conf": config, "passwords": PASSWORDS},

@@ -10,13 +10,13 @@ use mqtt_loadtest_e2e::{AuditLog, Capture, Command, Lane, Mosquitto, PacketType,
 use serde_json::{Value, json};
 
 /// A pod's specification that the restricted Pod Security Standard admits, made of the mosquitto image.
-fn restricted(command: &[&str]) -> Value {
+fn restricted(image: &str, command: &[&str]) -> Value {
     json!({
         "restartPolicy": "Never",
         "automountServiceAccountToken": false,
         "securityContext": {"runAsNonRoot": true, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [{
-            "name": "main", "image": "localhost/mosquitto:dev", "imagePullPolicy": "Never", "command": command,
+            "name": "main", "image": image, "imagePullPolicy": "IfNotPresent", "command": command,
             "resources": {"limits": {"cpu": "500m", "memory": "32Mi"}},
             "securityContext": {
                 "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": {"drop": ["ALL"]},
@@ -30,7 +30,7 @@ async fn run_job(bed: &TestBed, name: &str, completions: u32, command: &[&str]) 
         "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name},
         "spec": {
             "completions": completions, "parallelism": completions, "completionMode": "Indexed", "backoffLimit": 0,
-            "template": {"spec": restricted(command)},
+            "template": {"spec": restricted(&bed.cluster.mosquitto_image(), command)},
         },
     });
     bed.apply(job.to_string()).await?;
