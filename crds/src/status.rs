@@ -119,6 +119,13 @@ pub struct Run {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Time>")]
     pub ends_at: Option<MicroTime>,
+    /// When the run was asked to end early, if it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Time>")]
+    pub stopped_at: Option<MicroTime>,
+    /// Why it was asked to end early, in one CamelCase word.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub stop_reason: String,
     /// When the numbers were final.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub completed_at: Option<Time>,
