@@ -3,10 +3,11 @@
 # of cgroup v1, or in the one of v2.
 
 cgroup_up() { # I
-  local group file controller
+  local group file controller controllers
   if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
     # The kubelet looks in its root for every controller that the machine has.
-    for controller in $(cat /sys/fs/cgroup/cgroup.controllers); do
+    read -ra controllers </sys/fs/cgroup/cgroup.controllers
+    for controller in "${controllers[@]}"; do
       echo "+$controller" >/sys/fs/cgroup/cgroup.subtree_control 2>/dev/null || true
     done
     mkdir -p "/sys/fs/cgroup/node-$1"

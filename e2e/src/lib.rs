@@ -9,8 +9,10 @@ mod capture;
 mod cluster;
 mod command;
 mod flow;
+mod load_test;
 mod mosquitto;
 mod operator;
+mod pods;
 mod process;
 mod wait;
 
@@ -20,8 +22,10 @@ pub use capture::Capture;
 pub use cluster::Cluster;
 pub use command::Command;
 pub use flow::{Flows, Packet, PacketType, Sender};
+pub use load_test::{LoadTest, condition};
 pub use mosquitto::Mosquitto;
 pub use operator::Operator;
+pub use pods::{EndedPod, PodRecorder};
 pub use process::PodProcess;
 pub use wait::{eventually, is_gone};
 
