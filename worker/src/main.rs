@@ -1,1 +1,242 @@
-fn main() {}
+//! `mqtt-loadtest-worker`: one shard of a load test, from its plan to its last word. See [`mqtt_loadtest_worker`].
+
+use anyhow::Context;
+use clap::{Parser, ValueEnum};
+use mqtt_loadtest_crds::plan::{PLAN_VERSION, RunPlan};
+use mqtt_loadtest_worker::accounting::{Snapshot, summary};
+use mqtt_loadtest_worker::engine::Engine;
+use mqtt_loadtest_worker::engine::plan::ShardPlan;
+use mqtt_loadtest_worker::protocol::{EXIT_REFUSED, EXIT_TERMINATED, RunState, Token};
+use mqtt_loadtest_worker::shard::Shard;
+use mqtt_loadtest_worker::{http, process, resolve};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+/// One shard of an MQTT load test.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Args {
+    /// The plan of the run.
+    #[arg(long)]
+    plan: PathBuf,
+    /// Which group of the plan.
+    #[arg(long)]
+    group_index: usize,
+    /// Which shard of the group: the Job's completion index.
+    #[arg(long, env = "JOB_COMPLETION_INDEX")]
+    shard: u32,
+    /// Attempts of this shard before this one.
+    #[arg(long, env = "ATTEMPT", default_value = "0", value_parser = attempt)]
+    attempt: u16,
+    /// Address of the control port; with port 0 the one that was chosen is printed.
+    #[arg(long, default_value = "[::]:8081")]
+    listen: SocketAddr,
+    /// File with the bearer token of the run.
+    #[arg(long)]
+    token_file: PathBuf,
+    /// File with the run state, which may appear and grow at any time.
+    #[arg(long)]
+    run_state_file: Option<PathBuf>,
+    /// File that takes the last word: a summary of the counts, or why the slice was refused.
+    #[arg(long, default_value = "/dev/termination-log")]
+    termination_log: PathBuf,
+    /// File with the clients' password.
+    #[arg(long)]
+    password_file: Option<PathBuf>,
+    /// How long the final counts wait to be collected.
+    #[arg(long, default_value = "10m", value_parser = duration)]
+    linger: Duration,
+    /// Event-loop threads; one for each CPU by default.
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Format of the log on standard error.
+    #[arg(long, value_enum, default_value = "text")]
+    log_format: LogFormat,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum LogFormat {
+    Json,
+    Text,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    text.parse::<mqtt_loadtest_crds::value::TestDuration>().map(|d| d.get()).map_err(|e| e.to_string())
+}
+
+/// The downward API gives an empty text for an annotation that is not there yet.
+fn attempt(text: &str) -> Result<u16, std::num::ParseIntError> {
+    if text.is_empty() { Ok(0) } else { text.parse() }
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match args.log_format {
+        LogFormat::Json => log.json().init(),
+        LogFormat::Text => log.init(),
+    }
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            tracing::error!(%error, "the runtime could not be started");
+            return ExitCode::FAILURE;
+        }
+    };
+    match runtime.block_on(run(&args)) {
+        Ok(code) => code,
+        Err(error) => {
+            let message = format!("{error:#}");
+            tracing::error!("{message}");
+            last_word(&args.termination_log, &message);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    // From the first moment, so that no SIGTERM is lost.
+    let mut terminate = signal(SignalKind::terminate())?;
+    let (plan, run_id) = match load(args) {
+        Ok(loaded) => loaded,
+        Err(refused) => {
+            let message = format!("{refused:#}");
+            tracing::error!("refused: {message}");
+            last_word(&args.termination_log, &message);
+            return Ok(ExitCode::from(EXIT_REFUSED));
+        }
+    };
+    let token = std::fs::read_to_string(&args.token_file)
+        .with_context(|| format!("the token cannot be read from {}", args.token_file.display()))?;
+    let threads = args.threads.or_else(|| std::thread::available_parallelism().ok().map(Into::into)).unwrap_or(1);
+    let engine = Engine::start(&plan, threads).context("the event loops could not be started")?;
+    let shard = Shard::new(plan.clone(), run_id, engine);
+    if let Some(state) = read_run_state(args.run_state_file.as_deref()) {
+        shard.apply(&state);
+        if shard.came_too_late() {
+            tracing::info!("the run has ended already");
+            return Ok(ExitCode::SUCCESS);
+        }
+    }
+
+    let listener = listen(args.listen).with_context(|| format!("{} cannot be listened on", args.listen))?;
+    if args.listen.port() == 0 {
+        println!("{}", serde_json::json!({"listening": listener.local_addr()?.to_string()}));
+    }
+    let router = http::router(shard.clone(), Token::from_text(&token));
+    tokio::spawn(async move {
+        if let Err(error) = axum::serve(listener, router).await {
+            tracing::error!(%error, "the control port failed");
+        }
+    });
+    tokio::spawn(keep_resolved(shard.clone(), plan.clone()));
+    if let Some(file) = args.run_state_file.clone() {
+        tokio::spawn(follow(shard.clone(), file));
+    }
+
+    tokio::select! {
+        snapshot = shard.live() => {
+            finished(args, &snapshot);
+            tokio::select! {
+                collected = shard.linger(args.linger) => {
+                    if !collected {
+                        tracing::warn!("nobody collected the counts; the termination message has them");
+                    }
+                }
+                _ = terminate.recv() => {}
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        _ = terminate.recv() => {
+            tracing::warn!("terminated before the end");
+            let snapshot = shard.leave().await;
+            finished(args, &snapshot);
+            Ok(ExitCode::from(EXIT_TERMINATED))
+        }
+    }
+}
+
+/// Reads the plan and makes sure that the slice fits.
+fn load(args: &Args) -> anyhow::Result<(Arc<ShardPlan>, String)> {
+    let file = &args.plan;
+    let text = std::fs::read_to_string(file).with_context(|| format!("the plan cannot be read from {}", file.display()))?;
+    let plan: RunPlan = serde_json::from_str(&text).with_context(|| format!("{} is not a plan", file.display()))?;
+    anyhow::ensure!(
+        plan.version == PLAN_VERSION,
+        "the plan has version {}, this worker knows {PLAN_VERSION}: use the worker image of the operator's version",
+        plan.version
+    );
+    let password = match &args.password_file {
+        Some(file) => {
+            let text =
+                std::fs::read_to_string(file).with_context(|| format!("the password cannot be read from {}", file.display()))?;
+            Some(text.trim_end_matches(['\r', '\n']).to_owned())
+        }
+        None => None,
+    };
+    let shard = ShardPlan::new(&plan, args.group_index, args.shard, args.attempt, password)?;
+    process::reserve_descriptors(u64::from(shard.slice.clients())).map_err(anyhow::Error::msg)?;
+    Ok((Arc::new(shard), plan.run.id))
+}
+
+/// Listens; `[::]` takes IPv4 too, and where there is no IPv6 at all, IPv4 alone.
+fn listen(address: SocketAddr) -> std::io::Result<tokio::net::TcpListener> {
+    let bind = |address: SocketAddr| {
+        let socket = socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None)?;
+        if address.is_ipv6() {
+            socket.set_only_v6(false)?;
+        }
+        socket.set_reuse_address(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(128)?;
+        socket.set_nonblocking(true)?;
+        tokio::net::TcpListener::from_std(socket.into())
+    };
+    bind(address).or_else(|error| {
+        let any_v6 = address.is_ipv6() && address.ip().is_unspecified();
+        if any_v6 { bind(SocketAddr::from(([0, 0, 0, 0], address.port()))) } else { Err(error) }
+    })
+}
+
+async fn keep_resolved(shard: Arc<Shard>, plan: Arc<ShardPlan>) {
+    loop {
+        let (targets, again) = resolve::resolve(&plan.endpoints).await;
+        shard.set_targets(targets);
+        match again {
+            Some(at) => tokio::time::sleep_until(at.into()).await,
+            None => return,
+        }
+    }
+}
+
+async fn follow(shard: Arc<Shard>, file: PathBuf) {
+    loop {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        if let Some(state) = read_run_state(Some(&file)) {
+            shard.apply(&state);
+        }
+    }
+}
+
+/// A file that is not there yet, or is being replaced, is no error.
+fn read_run_state(file: Option<&Path>) -> Option<RunState> {
+    let text = std::fs::read_to_string(file?).ok()?;
+    serde_json::from_str(&text).inspect_err(|error| tracing::warn!(%error, "the run-state file cannot be read")).ok()
+}
+
+fn finished(args: &Args, snapshot: &Snapshot) {
+    tracing::info!("finished: {}", Shard::summary_line(snapshot));
+    last_word(&args.termination_log, &summary::encode(snapshot));
+}
+
+fn last_word(file: &Path, text: &str) {
+    if let Err(error) = std::fs::write(file, text) {
+        tracing::warn!(%error, file = %file.display(), "the termination message could not be written");
+    }
+}

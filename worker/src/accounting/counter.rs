@@ -132,6 +132,8 @@ counters! {
     DisconnectPacketTooLarge = "disconnects", "connections", reason("packetTooLarge"), "Connections that ended unasked after CONNACK.";
     DisconnectTopicAlias = "disconnects", "connections", reason("topicAliasInvalid"), "Connections that ended unasked after CONNACK.";
     DisconnectReceiveMaximum = "disconnects", "connections", reason("receiveMaximumExceeded"), "Connections that ended unasked after CONNACK.";
+    DisconnectQosNotSupported = "disconnects", "connections", reason("qosNotSupported"), "Connections that ended unasked after CONNACK.";
+    DisconnectRetainNotSupported = "disconnects", "connections", reason("retainNotSupported"), "Connections that ended unasked after CONNACK.";
     DisconnectSubscribeFailed = "disconnects", "connections", reason("subscribeFailed"), "Connections that ended unasked after CONNACK.";
     DisconnectTakenOver = "disconnects", "connections", reason("sessionTakenOver"), "Connections that ended unasked after CONNACK.";
     DisconnectServerShutdown = "disconnects", "connections", reason("serverShuttingDown"), "Connections that ended unasked after CONNACK.";
@@ -154,7 +156,6 @@ counters! {
 
     BytesSent = "sent", "bytes", None, "MQTT bytes that the kernel accepted.";
     BytesReceived = "received", "bytes", None, "MQTT bytes read.";
-    AckTimeouts = "ack_timeouts", "messages", None, "Messages whose acknowledgement took longer than the ack timeout; they stay open.";
     CpuThrottled = "cpu_throttled", "nanoseconds", None, "Time for which the control group's CPU quota stopped this process.";
     CpuUsed = "cpu_used", "nanoseconds", None, "CPU time of this process, kernel included.";
     LoopTurns = "event_loop_turns", "turns", None, "Turns of the event loops.";

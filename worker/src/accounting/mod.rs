@@ -8,6 +8,7 @@
 //! * [`summary`] packs a snapshot into the 4,096 bytes of a container's termination message.
 //! * [`laws`] are the equations that must close to the message.
 
+pub mod header;
 pub mod laws;
 pub mod metrics;
 pub mod summary;
