@@ -22,12 +22,17 @@ install_operator() { # further arguments go to helm
   # Whatever the chart makes there has to meet the strictest standard.
   kubectl create namespace "$RELEASE_NAMESPACE" --dry-run=client -o yaml | kubectl apply -f - >/dev/null
   kubectl label namespace "$RELEASE_NAMESPACE" --overwrite pod-security.kubernetes.io/enforce=restricted >/dev/null
+  # A helm that was killed leaves a lock behind. Uninstalling keeps the CRD, and with it the tests.
+  if ours && [ -n "$(helm list --namespace "$RELEASE_NAMESPACE" --pending --short)" ]; then
+    helm uninstall "$RELEASE" --namespace "$RELEASE_NAMESPACE" --no-hooks --wait >/dev/null
+  fi
   # The tag stays while the image changes; so the pod's template names the archive.
   helm upgrade --install "$RELEASE" "$REPO/charts/mqtt-loadtest-operator" --namespace "$RELEASE_NAMESPACE" \
     --wait --timeout 120s --set-string "podAnnotations.image-archive=$archive" \
     --set "image.repository=${operator%:*}" --set-string "image.tag=${operator##*:}" \
     --set "worker.image.repository=${worker%:*}" --set-string "worker.image.tag=${worker##*:}" "$@" >/dev/null || {
     kubectl -n "$RELEASE_NAMESPACE" get pods,jobs,events >&2
+    kubectl -n "$RELEASE_NAMESPACE" logs --selector "app.kubernetes.io/instance=$RELEASE" --tail 20 >&2 || true
     die "the chart did not install; see above, and 'kubectl -n $RELEASE_NAMESPACE describe pods'"
   }
 }
