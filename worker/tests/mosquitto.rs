@@ -1,5 +1,7 @@
 //! Whole worker processes against a real mosquitto: what it counts is what we count, to the message.
 
+#![allow(clippy::unwrap_used)]
+
 mod support;
 
 use mqtt_loadtest_worker::accounting::{Counter, Gauge, Snapshot, Stage, laws};

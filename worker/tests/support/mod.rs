@@ -2,6 +2,7 @@
 //! Everything ends with the value that started it.
 
 #![allow(dead_code, reason = "each test file uses its part")]
+#![allow(clippy::unwrap_used, reason = "these are tests")]
 
 use mqtt_loadtest_crds::plan::{RunIdentity, RunPlan};
 use mqtt_loadtest_worker::accounting::metrics::{self, Limits};
