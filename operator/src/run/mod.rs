@@ -7,8 +7,14 @@
 //! 2. [`next()`] turns [`Observations`] into a [`Next`]: the new state, [`Action`]s, and the [`Totals`].
 //! 3. [`report`] turns state and totals into the status, [`report::is_due`] says whether it is worth a write.
 
+pub mod conditions;
+pub mod duration;
 pub mod failures;
 pub mod generator;
+pub mod lifecycle;
+pub mod numbers;
+pub mod rates;
+pub mod report;
 pub mod verdict;
 
 mod action;

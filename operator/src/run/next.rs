@@ -105,7 +105,7 @@ fn interrupted(state: &mut RunState, step: &Step<'_>, requests: &Requests) -> bo
     if state.ended() || state.stop.is_some() {
         return false;
     }
-    if let Some(message) = refused_slice(step.observed) {
+    if let Some(message) = refused_slice(step.observed).filter(|_| state.phase < Phase::Draining) {
         end(state, Outcome::new(Verdict::Inconclusive, "SliceRefused", message), step.now);
         return true;
     }
