@@ -1,0 +1,116 @@
+//! Deleting what was made for a run. The plan goes last, and with it the token, which it owns.
+
+use std::fmt::Debug;
+
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::{batch::v1::Job, core::v1::ConfigMap, networking::v1::NetworkPolicy},
+};
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    api::{DeleteParams, Patch, PatchParams},
+};
+use mqtt_loadtest_crds::plan::RunIdentity;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use tracing::info;
+
+use super::{
+    build::Names,
+    error::{Error, timed},
+};
+
+/// Seconds for which the Jobs of a run that did not pass are kept, with their pods and the pods' logs.
+pub const KEEP_SECONDS: i32 = 3600;
+
+/// Deletes everything of a run. With `keep_pods` its finished pods stay for an hour: the Jobs are ended instead, which deletes
+/// pods that still run and leaves the others with their logs.
+///
+/// # Errors
+/// At the first object that the API server does not let go; the next call goes on from there.
+pub async fn teardown(client: &Client, run: &RunIdentity, jobs: &[std::sync::Arc<Job>], keep_pods: bool) -> Result<(), Error> {
+    let names = Names::new(run);
+    let namespace = &run.namespace;
+    for job in jobs {
+        let name = job.name_any();
+        if keep_pods && has_logs(job) {
+            keep(client, namespace, job).await?;
+        } else {
+            delete::<Job>(client, namespace, &name, "delete a Job").await?;
+        }
+    }
+    delete::<NetworkPolicy>(client, namespace, &names.network_policy, "delete the NetworkPolicy").await?;
+    for name in [&names.run_state, &names.ledger, &names.plan] {
+        delete::<ConfigMap>(client, namespace, name, "delete a ConfigMap").await?;
+    }
+    info!(namespace, name = run.name, run = run.id, keep_pods, "torn down");
+    Ok(())
+}
+
+/// Whether a container of the Job ever ran, as far as its status tells.
+fn has_logs(job: &Job) -> bool {
+    let status = job.status.clone().unwrap_or_default();
+    [status.succeeded, status.failed, status.ready, status.terminating].into_iter().flatten().any(|count| count > 0)
+}
+
+/// Whether the Job controller has finished with a Job.
+pub fn is_finished(job: &Job) -> bool {
+    let conditions = job.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions.is_some_and(|all| all.iter().any(|c| matches!(c.type_.as_str(), "Complete" | "Failed") && c.status == "True"))
+}
+
+/// Whether [`keep`] has been done.
+pub fn is_kept(job: &Job) -> bool {
+    job.spec.as_ref().and_then(|spec| spec.ttl_seconds_after_finished) == Some(KEEP_SECONDS)
+}
+
+async fn keep(client: &Client, namespace: &str, job: &Job) -> Result<(), Error> {
+    if is_kept(job) {
+        return Ok(());
+    }
+    // A Job over its deadline fails and has its running pods deleted; pods that ended stay until the TTL has passed.
+    let patch = if is_finished(job) {
+        json!({"spec": {"ttlSecondsAfterFinished": KEEP_SECONDS}})
+    } else {
+        json!({"spec": {"ttlSecondsAfterFinished": KEEP_SECONDS, "activeDeadlineSeconds": 1}})
+    };
+    let api: Api<Job> = Api::namespaced(client.clone(), namespace);
+    match timed("keep a finished Job", api.patch(&job.name_any(), &PatchParams::default(), &Patch::Merge(patch))).await {
+        Err(error) if error.is(404) => Ok(()),
+        done => done.map(drop),
+    }
+}
+
+/// Deletes an object, and in the background what it owns. One that is not there is fine.
+pub async fn delete<K>(client: &Client, namespace: &str, name: &str, doing: &'static str) -> Result<(), Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+{
+    let api: Api<K> = Api::namespaced(client.clone(), namespace);
+    match timed(doing, api.delete(name, &DeleteParams::background())).await {
+        Err(error) if error.is(404) => Ok(()),
+        done => done.map(drop),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(status: serde_json::Value) -> Job {
+        serde_json::from_value(json!({"metadata": {"name": "j"}, "status": status})).unwrap()
+    }
+
+    #[test]
+    fn jobs_whose_pods_never_ran_have_no_logs_to_keep() {
+        assert!(!has_logs(&job(json!({"active": 4}))));
+        assert!(has_logs(&job(json!({"active": 4, "ready": 1}))));
+        assert!(has_logs(&job(json!({"failed": 1}))));
+    }
+
+    #[test]
+    fn a_job_is_finished_when_its_controller_says_so() {
+        assert!(!is_finished(&job(json!({"conditions": [{"type": "FailureTarget", "status": "True"}]}))));
+        assert!(is_finished(&job(json!({"conditions": [{"type": "Failed", "status": "True"}]}))));
+    }
+}

@@ -1,0 +1,6 @@
+//! The operator: it turns an `MqttLoadTest` into sharded load and a verdict, in a cluster or without one.
+
+pub mod cli;
+pub mod controller;
+pub mod manifest;
+pub mod run;
