@@ -14,7 +14,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
 use tracing_subscriber::EnvFilter;
 
 /// One shard of an MQTT load test.
@@ -54,6 +55,9 @@ struct Args {
     /// Event-loop threads; one for each CPU by default.
     #[arg(long)]
     threads: Option<usize>,
+    /// End, as at SIGTERM, when standard input closes: the process that started this one is gone.
+    #[arg(long)]
+    end_with_stdin: bool,
     /// Format of the log on standard error.
     #[arg(long, value_enum, default_value = "text")]
     log_format: LogFormat,
@@ -102,7 +106,7 @@ fn main() -> ExitCode {
 
 async fn run(args: &Args) -> anyhow::Result<ExitCode> {
     // From the first moment, so that no SIGTERM is lost.
-    let mut terminate = signal(SignalKind::terminate())?;
+    let mut terminate = Terminate::new(args.end_with_stdin)?;
     let (plan, run_id) = match load(args) {
         Ok(loaded) => loaded,
         Err(refused) => {
@@ -158,6 +162,42 @@ async fn run(args: &Args) -> anyhow::Result<ExitCode> {
             let snapshot = shard.leave().await;
             finished(args, &snapshot);
             Ok(ExitCode::from(EXIT_TERMINATED))
+        }
+    }
+}
+
+/// What ends a worker before its time.
+struct Terminate {
+    signal: Signal,
+    parent: Option<oneshot::Receiver<()>>,
+}
+
+impl Terminate {
+    fn new(end_with_stdin: bool) -> std::io::Result<Self> {
+        let parent = end_with_stdin.then(|| {
+            let (gone, parent) = oneshot::channel();
+            // A thread of its own: a pending read of standard input would keep the runtime from ending.
+            std::thread::spawn(move || {
+                let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+                let _ = gone.send(());
+            });
+            parent
+        });
+        Ok(Self { signal: signal(SignalKind::terminate())?, parent })
+    }
+
+    async fn recv(&mut self) {
+        match &mut self.parent {
+            None => {
+                self.signal.recv().await;
+            }
+            Some(parent) => {
+                tokio::select! {
+                    _ = self.signal.recv() => {}
+                    _ = parent => {}
+                }
+                self.parent = None;
+            }
         }
     }
 }
