@@ -2,6 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
+.NOTPARALLEL:
 CLUSTER := e2e/cluster/cluster
 CRD := crds/mqttloadtests.yaml
 CHART := charts/mqtt-loadtest-operator
@@ -64,7 +65,11 @@ audit: $(DENY) ## Known vulnerabilities of dependencies; ADVISORY_DB=FOLDER give
 	@scripts/audit.sh $(DENY)
 
 .PHONY: test
-test: setup lint test-unit test-cluster ## Everything: lint, unit and property tests, cluster tests (about 15 minutes; 35 the first time)
+test: setup ## Everything: lint, unit and property tests, cluster tests (about 20 minutes; 45 the first time)
+	@echo "Lint, unit and property tests, then tests on a real cluster: about 20 minutes, 45 the first time"
+	@$(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory test-unit
+	@$(MAKE) --no-print-directory test-cluster
 
 .PHONY: test-unit
 test-unit: ## Unit and property tests; no cluster, no root
