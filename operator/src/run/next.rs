@@ -160,7 +160,7 @@ fn starting(state: &mut RunState, step: &Step<'_>) -> Turn {
     }
     if late {
         let limit = &plan.spec.load.start_timeout;
-        let mut message = format!("{ready} of {desired} worker pods were ready within load.startTimeout ({limit})");
+        let mut message = format!("{ready} of {desired} workers were ready within load.startTimeout ({limit})");
         for problem in observed.problems.iter().take(3) {
             message.push_str(&format!("; {}: {}", problem.reason, problem.message));
         }

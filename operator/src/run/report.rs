@@ -225,7 +225,7 @@ fn summary(view: &View<'_>) -> (Row, String, String) {
 
 fn starting(view: &View<'_>) -> (Row, String, String) {
     let shards = view.next.totals.as_ref().map(Totals::shards).unwrap_or_default();
-    let mut message = format!("{} of {} worker pods are ready", shards.ready, shards.desired);
+    let mut message = format!("{} of {} workers are ready", shards.ready, shards.desired);
     for problem in view.observed.problems.iter().take(3) {
         message.push_str(&format!("; {}: {}", problem.reason, problem.message));
     }

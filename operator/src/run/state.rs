@@ -77,7 +77,7 @@ impl StopCause {
             Self::Suspended => "spec.suspend ended the run before its time",
             Self::Stopped => "spec.stopRun ended the run before its time",
             Self::CoverageTooLow => "too much of the load was missing",
-            Self::Preempted => "the run's pods were taken away in mid-run",
+            Self::Preempted => "the workers were taken away in mid-run",
         }
     }
 

@@ -43,7 +43,7 @@ pub fn judge(plan: &RunPlan, state: &RunState, totals: &Totals, missing: usize) 
         }
         let deaths: usize = totals.groups.iter().map(|group| group.deaths).sum();
         if deaths > 0 && breaches.iter().all(|breach| breach.deaths_excuse) {
-            let message = format!("{message}; but {deaths} worker pods died, which may be the cause");
+            let message = format!("{message}; but {deaths} workers died, which may be the cause");
             return Outcome::new(Verdict::Inconclusive, "ShardsLost", message);
         }
         return Outcome::new(Verdict::Failed, first.reason, message);
@@ -94,13 +94,13 @@ fn unusable(plan: &RunPlan, state: &RunState, totals: &Totals, missing: usize) -
         return inconclusive("LawBroken", format!("the counts do not add up: {}", residuals.join("; ")));
     }
     if missing > 0 {
-        return inconclusive("ShardsLost", format!("the last counts of {missing} worker pods were not obtained"));
+        return inconclusive("ShardsLost", format!("the last counts of {missing} workers were not obtained"));
     }
     let least = &plan.spec.load.min_coverage;
     let thin = totals.groups.iter().find(|group| group.coverage.covered < least.of(group.coverage.planned));
     if let Some(group) = thin {
         let message = format!(
-            "group {}: {} % of the planned load was there, less than load.minCoverage ({least}); {} worker pods died",
+            "group {}: {} % of the planned load was there, less than load.minCoverage ({least}); {} workers died",
             group.name,
             group.coverage.percent(),
             group.deaths
