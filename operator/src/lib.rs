@@ -2,5 +2,7 @@
 
 pub mod cli;
 pub mod controller;
+pub mod local;
 pub mod manifest;
 pub mod run;
+pub mod scrape;

@@ -15,7 +15,7 @@ pub(super) enum LogFormat {
 /// Sends the logs of this process to standard error. Without `RUST_LOG`: warnings of libraries, information of our own.
 pub(super) fn init_logging(format: LogFormat) {
     let filter = EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| EnvFilter::new("warn,mqtt_loadtest=info,mqtt_loadtest_operator=info"));
+        .unwrap_or_else(|_| EnvFilter::new("warn,rumqttd=off,mqtt_loadtest=info,mqtt_loadtest_operator=info"));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match format {
         LogFormat::Json => builder.json().flatten_event(true).init(),

@@ -5,6 +5,7 @@ mod crd;
 mod logging;
 mod operator;
 mod operator_key;
+mod run;
 mod validate;
 
 use std::process::ExitCode;
@@ -29,6 +30,8 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    /// Run a manifest without a cluster.
+    Run(run::Args),
     /// Check manifests without running them.
     Validate(validate::Args),
     /// Print the CustomResourceDefinition.
@@ -53,6 +56,7 @@ pub fn main() -> ExitCode {
     };
     let done = runtime.block_on(async {
         match cli.command {
+            Command::Run(args) => run::main(args).await,
             Command::Validate(args) => validate::main(&args),
             Command::Crd => crd::main(),
             Command::Operator(args) => operator::main(args).await,
