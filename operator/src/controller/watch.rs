@@ -3,7 +3,7 @@
 
 use std::{fmt::Debug, sync::Arc, time::Instant};
 
-use futures::{Stream, StreamExt};
+use futures::{FutureExt, Stream, StreamExt, future::BoxFuture};
 use jiff::Timestamp;
 use k8s_openapi::api::{
     batch::v1::Job,
@@ -41,8 +41,24 @@ pub struct Stores {
     pub tests: Store<Guarded>,
     /// Jobs of runs.
     pub jobs: Store<Job>,
+    /// Pods of runs, metadata only: what is known of them is in the [`PodLog`].
+    pub pods: Store<Pod>,
     /// ConfigMaps of runs, metadata only.
     pub maps: Store<PartialObjectMeta<ConfigMap>>,
+}
+
+impl Stores {
+    /// Resolves when every watch has shown its first list. False when one of them ended before.
+    pub fn ready(&self) -> BoxFuture<'static, bool> {
+        let Self { tests, jobs, pods, maps } = self.clone();
+        async move {
+            tests.wait_until_ready().await.is_ok()
+                && jobs.wait_until_ready().await.is_ok()
+                && pods.wait_until_ready().await.is_ok()
+                && maps.wait_until_ready().await.is_ok()
+        }
+        .boxed()
+    }
 }
 
 /// Streams that fill the stores of a scope, each item being something that was touched.
@@ -60,13 +76,22 @@ pub struct Streams {
 /// Objects as a watch shows them, deleted ones included.
 pub type Touched<K> = futures::stream::BoxStream<'static, Result<K, watcher::Error>>;
 
+/// Called with the UID of a MqttLoadTest that was deleted.
+pub type OnGone = Arc<dyn Fn(&str) + Send + Sync>;
+
 /// Watches a namespace, or all.
-pub fn open(client: &Client, namespace: Option<&str>, health: &Arc<Health>, pod_log: Arc<PodLog>) -> (Stores, Streams) {
+pub fn open(
+    client: &Client,
+    namespace: Option<&str>,
+    health: &Arc<Health>,
+    pod_log: Arc<PodLog>,
+    on_gone: OnGone,
+) -> (Stores, Streams) {
     let all = watcher::Config::default().timeout(WATCH_SECONDS);
     let ours = all.clone().labels(MANAGED);
     let (tests, tests_writer) = reflector::store();
     let (jobs, jobs_writer) = reflector::store();
-    let (_, pods_writer) = reflector::store();
+    let (pods, pods_writer) = reflector::store();
     let (maps, maps_writer) = reflector::store();
     let pod_events = watcher(api::<Pod>(client, namespace), ours.clone()).map(move |event| {
         if let Ok(event) = &event {
@@ -74,14 +99,19 @@ pub fn open(client: &Client, namespace: Option<&str>, health: &Arc<Health>, pod_
         }
         event.map(|event| event.modify(slim))
     });
+    let test_events = watcher(api::<Guarded>(client, namespace), all).inspect(move |event| {
+        if let Ok(Event::Delete(test)) = event {
+            on_gone(test.meta().uid.as_deref().unwrap_or_default());
+        }
+    });
     let map_events = watcher(api::<PartialObjectMeta<ConfigMap>>(client, namespace), ours.clone());
     let streams = Streams {
-        tests: touched(watcher(api(client, namespace), all), Watched::Tests, health, tests_writer),
+        tests: touched(test_events, Watched::Tests, health, tests_writer),
         jobs: touched(watcher(api(client, namespace), ours), Watched::Jobs, health, jobs_writer),
         pods: touched(pod_events, Watched::Pods, health, pods_writer),
         maps: touched(map_events, Watched::ConfigMaps, health, maps_writer),
     };
-    (Stores { tests, jobs, maps }, streams)
+    (Stores { tests, jobs, pods, maps }, streams)
 }
 
 fn api<K>(client: &Client, namespace: Option<&str>) -> Api<K>

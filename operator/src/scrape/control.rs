@@ -13,7 +13,7 @@ pub async fn deliver(scraper: &Scraper, action: &Action, endpoint: impl Fn(&Targ
         Action::Release { to, .. } | Action::Start { to, .. } | Action::Stop { to, .. } | Action::Finish { to } => to,
         Action::CreateChildren | Action::WriteLedger(_) | Action::Teardown { .. } => return 0,
     };
-    let known: Vec<(&Target, Endpoint)> = to.iter().filter_map(|target| Some((target, endpoint(target)?))).collect();
+    let known: Vec<(Target, Endpoint)> = to.iter().filter_map(|target| Some((target.clone(), endpoint(target)?))).collect();
     let unknown = to.len() - known.len();
     let failed: usize = stream::iter(known)
         .map(|(target, worker)| async move {

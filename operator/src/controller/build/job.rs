@@ -66,7 +66,7 @@ mod tests {
     use super::{super::tests::plan, *};
 
     fn settings() -> WorkerSettings {
-        WorkerSettings { image: "worker:1".into(), pull_policy: "IfNotPresent".into(), plain_metrics: false }
+        WorkerSettings { image: "worker:1".into(), pull_policy: "IfNotPresent".into() }
     }
 
     #[test]

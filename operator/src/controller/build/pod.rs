@@ -38,8 +38,6 @@ pub struct WorkerSettings {
     pub image: String,
     /// Pull policy of the image: IfNotPresent, Always or Never.
     pub pull_policy: String,
-    /// Whether workers serve `/metrics` without a token, on a port of its own, for Prometheus.
-    pub plain_metrics: bool,
 }
 
 /// The pod template of a group. None when there is no such group.
@@ -243,7 +241,7 @@ mod tests {
     use crate::controller::build::{RUN_LABEL, UID_LABEL};
 
     fn built(group: usize) -> PodTemplateSpec {
-        let settings = WorkerSettings { image: "worker:1".into(), pull_policy: "Always".into(), plain_metrics: false };
+        let settings = WorkerSettings { image: "worker:1".into(), pull_policy: "Always".into() };
         template(&plan(), group, &settings).unwrap()
     }
 
