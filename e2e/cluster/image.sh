@@ -13,7 +13,7 @@ image() {
   layer=$(sha256sum "$work/layer.tar" | cut -d' ' -f1)
   mv "$work/layer.tar" "$work/image/$layer.tar"
   case $(uname -m) in x86_64) arch=amd64 ;; aarch64) arch=arm64 ;; *) arch=$(uname -m) ;; esac
-  printf '{"architecture":"%s","os":"linux","config":{"Entrypoint":%s},"rootfs":{"type":"layers","diff_ids":["sha256:%s"]},"history":[{}]}' \
+  printf '{"architecture":"%s","os":"linux","config":{"Entrypoint":%s,"User":"65532:65532"},"rootfs":{"type":"layers","diff_ids":["sha256:%s"]},"history":[{}]}' \
     "$arch" "$entrypoint" "$layer" >"$work/config.json"
   config=$(sha256sum "$work/config.json" | cut -d' ' -f1)
   mv "$work/config.json" "$work/image/$config.json"
