@@ -31,13 +31,13 @@ impl Broker {
             ),
         )?;
         let program = find_mosquitto()?;
-        let args = [program, "-c".into(), config.display().to_string()];
-        let mut process = Process::role("guard", &args)?;
-        process.expect("pid", Duration::from_secs(5))?;
+        let args = ["-c".into(), config.display().to_string()];
+        let (mut process, _) = Process::guarded(&program, &args, &[])?;
         for _ in 0..100 {
             if TcpStream::connect(address).is_ok() {
                 return Ok(Self { address, process, _directory: Some(directory) });
             }
+            process.check()?;
             std::thread::sleep(Duration::from_millis(50));
         }
         bail!("mosquitto does not listen on {address} after 5 s")

@@ -9,6 +9,7 @@ use nix::unistd::Pid;
 
 use crate::load::Load;
 use crate::process::Process;
+use crate::worker::Worker;
 
 /// A started contender. It ends when dropped.
 pub trait Running {
@@ -47,6 +48,8 @@ pub enum Contender {
     Floor,
     /// rumqttc's `EventLoop`.
     EventLoop,
+    /// The worker of this workspace, with this program.
+    Worker(PathBuf),
     /// Another client library: a program that speaks our lines.
     Peer {
         /// Its name in the table.
@@ -62,6 +65,7 @@ impl Contender {
         match self {
             Self::Floor => "floor",
             Self::EventLoop => "eventloop",
+            Self::Worker(_) => "worker",
             Self::Peer { name, .. } => name,
         }
     }
@@ -70,6 +74,7 @@ impl Contender {
     pub fn start(&self, load: &Load) -> Result<Box<dyn Running>> {
         Ok(match self {
             Self::Floor | Self::EventLoop => Box::new(Process::role(self.name(), &load.to_args())?),
+            Self::Worker(program) => Box::new(Worker::start(program, load)?),
             Self::Peer { name, program } => Box::new(Process::spawn(name, Command::new(program).args(load.to_args()))?),
         })
     }

@@ -7,11 +7,12 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream as Blocking;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, bail, ensure};
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
+use mqtt_loadtest_worker::accounting::header::{Header, LENGTH};
 
 use crate::control::Control;
 use crate::frames::{self, Publish, Scanner};
@@ -94,6 +95,7 @@ fn send(load: &Load, poll: &mut Poll, clients: &mut [Client], control: &Control)
     let mut events = Events::with_capacity(1024);
     let mut scratch = vec![0; 64 * 1024];
     let mut start = None;
+    let mut start_unix_ns = 0;
     let mut slot = 0u64;
     loop {
         let timeout = match start {
@@ -115,6 +117,7 @@ fn send(load: &Load, poll: &mut Poll, clients: &mut [Client], control: &Control)
         }
         if start.is_none() && control.started() {
             start = Some(Instant::now());
+            start_unix_ns = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_nanos() as u64;
         }
         if let Some(start) = start {
             let now = Instant::now();
@@ -123,6 +126,9 @@ fn send(load: &Load, poll: &mut Poll, clients: &mut [Client], control: &Control)
                 // A client whose frame is still under way misses its slot: the achieved rate shows it.
                 if client.written == 0 {
                     number(client);
+                    if let Some(run_tag) = load.run_tag {
+                        tag(client, run_tag, slot, load, start_unix_ns);
+                    }
                     done += u64::from(push(client)? && load.qos == 0);
                 }
                 slot += 1;
@@ -146,6 +152,21 @@ fn number(client: &mut Client) {
     {
         publish.bytes[at..at + 2].copy_from_slice(&client.packet_id.to_be_bytes());
     }
+}
+
+/// Puts an accounting header at the front of the payload, as a worker of the run would: only the source does this.
+fn tag(client: &mut Client, run_tag: u32, slot: u64, load: &Load, start_unix_ns: u64) {
+    let Some(publish) = &mut client.publish else { return };
+    let clients = load.clients as u64;
+    let header = Header {
+        entry: 0,
+        attempt: 0,
+        run_tag,
+        client: (slot % clients) as u32,
+        seq: (slot / clients) as u32,
+        due_unix_ns: start_unix_ns + load.due_ns(slot),
+    };
+    publish.bytes[publish.payload_at..][..LENGTH].copy_from_slice(&header.encode());
 }
 
 /// Writes what is left of the client's frame; true when the kernel has all of it.

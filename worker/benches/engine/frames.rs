@@ -64,7 +64,7 @@ pub fn subscribe(protocol: Protocol, filter: &str, qos: u8) -> Vec<u8> {
     frame(0x82, &body)
 }
 
-/// PUBLISH with where its packet identifier lies (QoS 1).
+/// PUBLISH, with where its packet identifier (QoS 1) and its payload lie.
 pub fn publish(protocol: Protocol, topic: &str, qos: u8, payload: &[u8]) -> Publish {
     let mut body = Vec::new();
     string(&mut body, topic);
@@ -75,10 +75,11 @@ pub fn publish(protocol: Protocol, topic: &str, qos: u8, payload: &[u8]) -> Publ
     if protocol == Protocol::V5 {
         body.push(0);
     }
+    let payload_in_body = body.len();
     body.extend(payload);
     let bytes = frame(0x30 | (qos << 1), &body);
     let header = bytes.len() - body.len();
-    Publish { id_at: (qos > 0).then_some(header + id_in_body), bytes }
+    Publish { id_at: (qos > 0).then_some(header + id_in_body), payload_at: header + payload_in_body, bytes }
 }
 
 /// An encoded PUBLISH that can be sent again with another packet identifier.
@@ -87,6 +88,8 @@ pub struct Publish {
     pub bytes: Vec<u8>,
     /// Offset of the packet identifier, when the QoS has one.
     pub id_at: Option<usize>,
+    /// Offset of the payload.
+    pub payload_at: usize,
 }
 
 fn string(out: &mut Vec<u8>, text: &str) {

@@ -46,6 +46,9 @@ pub struct Load {
     /// Topic, in which `%i` becomes the client's number.
     #[arg(long)]
     pub topic: String,
+    /// Makes every message begin with an accounting header of the run with this tag.
+    #[arg(long)]
+    pub run_tag: Option<u32>,
 }
 
 impl Load {
@@ -56,6 +59,7 @@ impl Load {
             Kind::Receive => "receive",
             Kind::Idle => "idle",
         };
+        let run_tag = self.run_tag.map(|tag| ("--run-tag", tag.to_string()));
         [
             ("--kind", kind.to_owned()),
             ("--broker", self.broker.to_string()),
@@ -68,6 +72,7 @@ impl Load {
             ("--topic", self.topic.clone()),
         ]
         .into_iter()
+        .chain(run_tag)
         .flat_map(|(name, value)| [name.to_owned(), value])
         .collect()
     }

@@ -15,9 +15,11 @@ mod process;
 mod report;
 mod sink;
 mod suite;
+mod worker;
 mod workload;
 
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -64,12 +66,16 @@ struct Options {
     bench: bool,
 }
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().collect();
-    if args.get(1).is_some_and(|a| a == "role") {
-        return role(&args[2..]);
+    let result = if args.get(1).is_some_and(|a| a == "role") { role(&args[2..]) } else { suite(&Options::parse()) };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
     }
-    suite(&Options::parse())
 }
 
 /// What a child of the suite does.
@@ -128,7 +134,9 @@ fn suite(options: &Options) -> Result<()> {
 
 fn contenders(options: &Options, target: &Path) -> Vec<Contender> {
     let wanted = |name: &str| options.contenders.is_empty() || options.contenders.iter().any(|c| c == name);
-    let mut contenders: Vec<_> = [Contender::Floor, Contender::EventLoop].into_iter().filter(|c| wanted(c.name())).collect();
+    let worker = PathBuf::from(env!("CARGO_BIN_EXE_mqtt-loadtest-worker"));
+    let mut contenders: Vec<_> =
+        [Contender::Floor, Contender::EventLoop, Contender::Worker(worker)].into_iter().filter(|c| wanted(c.name())).collect();
     if wanted("paho") {
         match Contender::paho(target) {
             Ok(paho) => contenders.push(paho),

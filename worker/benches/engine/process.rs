@@ -8,13 +8,17 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::time::ClockId;
 use nix::unistd::Pid;
 
 /// Longest wait for an answer to `count`.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time for a program to end after SIGTERM.
+const GRACE: Duration = Duration::from_secs(10);
+/// Exit status after SIGTERM: 128 + 15, as a shell reports it.
+const EXIT_TERMINATED: i32 = 143;
 
 /// A child that speaks the lines of `control.rs`; ends when dropped.
 pub struct Process {
@@ -51,6 +55,24 @@ impl Process {
         Self::spawn(role, Command::new(program).arg("role").arg(role).args(args))
     }
 
+    /// Starts a program that does not speak our lines under the role `guard`, with its process id.
+    pub fn guarded(program: &str, args: &[String], variables: &[(&str, &str)]) -> Result<(Self, Pid)> {
+        let guard = std::env::current_exe()?;
+        let mut command = Command::new(guard);
+        command.args(["role", "guard", program]).args(args).envs(variables.iter().copied());
+        let mut process = Self::spawn(program, &mut command)?;
+        let pid = process.expect("pid", ANSWER_TIMEOUT)?.parse()?;
+        Ok((process, Pid::from_raw(pid)))
+    }
+
+    /// An error once the process has ended.
+    pub fn check(&mut self) -> Result<()> {
+        match self.child.try_wait()? {
+            Some(status) => bail!("{} ended by itself: {status}", self.name),
+            None => Ok(()),
+        }
+    }
+
     /// Process id.
     pub fn pid(&self) -> Pid {
         Pid::from_raw(self.child.id().cast_signed())
@@ -62,10 +84,8 @@ impl Process {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let Ok(line) = self.lines.recv_timeout(left) else {
-                match self.child.try_wait()? {
-                    Some(status) => bail!("{} ended by itself: {status}", self.name),
-                    None => bail!("{} did not say {word:?} within {timeout:?}", self.name),
-                }
+                self.check()?;
+                bail!("{} did not say {word:?} within {timeout:?}", self.name);
             };
             if let Some(value) = line.strip_prefix(word) {
                 return Ok(value.trim().to_owned());
@@ -88,26 +108,17 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // The end of standard input asks for the end; a process that does not follow within 5 s is killed.
+        // The end of standard input asks for the end; a process that does not follow within 15 s is killed.
         self.stdin = None;
-        end(&mut self.child, None);
-    }
-}
-
-/// Ends a child: `signal` first, when given, and SIGKILL after 5 s.
-pub fn end(child: &mut Child, signal: Option<Signal>) {
-    if let Some(signal) = signal {
-        // It fails when the process has ended already, which is what is wanted.
-        let _ = kill(Pid::from_raw(child.id().cast_signed()), signal);
-    }
-    for _ in 0..500 {
-        if matches!(child.try_wait(), Ok(Some(_))) {
-            return;
+        for _ in 0..1_500 {
+            if matches!(self.child.try_wait(), Ok(Some(_))) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
         }
-        std::thread::sleep(Duration::from_millis(10));
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
-    let _ = child.kill();
-    let _ = child.wait();
 }
 
 /// CPU time of a process, its own kernel time included.
@@ -123,7 +134,7 @@ pub fn resident_kib(pid: Pid) -> Result<f64> {
     Ok(line.split_whitespace().nth(1).context("no figure")?.parse()?)
 }
 
-/// The role `guard`: runs a program that does not speak our lines and ends it when the suite has gone.
+/// The role `guard`: runs a program that does not speak our lines, says `pid N`, and ends it when the suite has gone.
 pub fn guard(args: &[String]) -> Result<()> {
     let (program, args) = args.split_first().context("guard needs a program")?;
     let mut child = Command::new(program)
@@ -133,11 +144,20 @@ pub fn guard(args: &[String]) -> Result<()> {
         .spawn()
         .with_context(|| format!("cannot start {program}"))?;
     println!("pid {}", child.id());
-    for line in std::io::stdin().lock().lines() {
-        if line.is_err() {
-            break;
+    let pid = Pid::from_raw(child.id().cast_signed());
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines() {
+            if line.is_err() {
+                break;
+            }
         }
-    }
-    end(&mut child, Some(Signal::SIGTERM));
+        for (signal, patience) in [(Signal::SIGTERM, GRACE), (Signal::SIGKILL, GRACE)] {
+            // It fails when the program has ended already, and then this process ends too.
+            let _ = kill(pid, signal);
+            std::thread::sleep(patience);
+        }
+    });
+    let status = child.wait()?;
+    ensure!(status.success() || status.code() == Some(EXIT_TERMINATED), "{program} ended: {status}");
     Ok(())
 }

@@ -14,6 +14,7 @@ use crate::contender::{Contender, Running};
 use crate::frames::Protocol;
 use crate::load::{Kind, Load};
 use crate::process::{Process, cpu, resident_kib};
+use crate::worker;
 use crate::workload::{Effort, Measure, SOURCE_CLIENTS, Workload};
 
 /// Longest wait for 10,000 clients to connect.
@@ -45,29 +46,20 @@ pub fn run(workload: &Workload, contenders: &[Contender], protocol: Protocol, ef
     };
     let mut samples = vec![vec![None; effort.rounds]; contenders.len()];
     let mut failures = 0;
-    for round in 0..effort.rounds {
-        for turn in 0..contenders.len() {
-            let which = (round + turn) % contenders.len();
-            let contender = &contenders[which];
-            match sample(workload, contender, &mut broker, protocol, effort, round) {
-                Ok(sample) => {
-                    eprintln!(
-                        "  {} round {}/{} {:<10} {:>12.2} {} ({:.0}/s, {:.1} % of the asked rate)",
-                        workload.name,
-                        round + 1,
-                        effort.rounds,
-                        contender.name(),
-                        sample.value,
-                        workload.measure.unit(),
-                        sample.rate,
-                        sample.achieved * 100.0,
-                    );
-                    samples[which][round] = Some(sample);
-                }
-                Err(error) => {
-                    eprintln!("  {} round {} {}: FAILED: {error:#}", workload.name, round + 1, contender.name());
-                    failures += 1;
-                }
+    let turns = (0..effort.rounds).flat_map(|round| (0..contenders.len()).map(move |turn| (round, turn)));
+    for (round, turn) in turns {
+        let which = (round + turn) % contenders.len();
+        let name = contenders[which].name();
+        eprint!("  {} round {}/{} {name}: ", workload.name, round + 1, effort.rounds);
+        match sample(workload, &contenders[which], &mut broker, protocol, effort, round) {
+            Ok(sample) => {
+                let (unit, share) = (workload.measure.unit(), sample.achieved * 100.0);
+                eprintln!("{:.2} {unit} ({:.0}/s, {share:.1} % of the asked rate)", sample.value, sample.rate);
+                samples[which][round] = Some(sample);
+            }
+            Err(error) => {
+                eprintln!("FAILED: {error:#}");
+                failures += 1;
             }
         }
     }
@@ -92,6 +84,7 @@ fn sample(
         protocol,
         id: format!("{}-{round}", contender.name()),
         topic: if workload.kind == Kind::Receive { "bench/all".into() } else { "bench/%i".into() },
+        run_tag: None,
     };
     match workload.measure {
         Measure::Memory { .. } => memory(contender, &load, effort),
@@ -125,13 +118,15 @@ fn window(workload: &Workload, contender: &Contender, load: &Load, broker: &mut 
     Ok(Sample { value, achieved, rate })
 }
 
-/// The publishers behind a receiving workload: the floor itself, in a process of its own.
+/// The publishers behind a receiving workload: the floor itself, in a process of its own. For every contender alike its
+/// messages carry the accounting header, which the worker reads and the others pass over.
 fn source(load: &Load) -> Result<Process> {
     let load = Load {
         kind: Kind::Send,
         clients: SOURCE_CLIENTS,
         rate: load.rate / load.clients as u64,
         id: format!("source-{}", load.id),
+        run_tag: Some(worker::run_tag(load)?),
         ..load.clone()
     };
     let mut source = Process::role("floor", &load.to_args())?;
