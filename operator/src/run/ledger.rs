@@ -48,9 +48,7 @@ pub struct Death {
 
 /// A stored ledger that cannot be read.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "the ledger of group {group} cannot be read ({problem}): was it edited? Counts of dead workers are missing without it"
-)]
+#[error("the ledger of group {group} cannot be read ({problem}): was it edited? Counts of dead workers are missing without it")]
 pub struct LedgerError {
     /// Place of the group in the plan.
     pub group: usize,

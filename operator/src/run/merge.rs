@@ -146,7 +146,7 @@ impl Totals {
 pub fn fold_dead(plan: &RunPlan, state: &RunState, observed: &Observations) -> Ledger {
     let mut ledger = observed.ledger.clone();
     for (shard, attempt) in observed.attempts() {
-        if !is_dead(attempt) || ledger.holds(shard.group, &attempt.uid) || never_ran(attempt) {
+        if !is_dead(attempt) || ledger.holds(shard.group, &attempt.uid) || did_nothing(attempt, state) {
             continue;
         }
         let counts = attempt.counts.as_ref().map(|counts| buried(&counts.snapshot));
@@ -197,7 +197,7 @@ pub fn totals(plan: &RunPlan, state: &RunState, observed: &Observations, ledger:
             let shard = shards.get(&(place, index)).copied();
             let mut seen_until = now;
             for attempt in shard.map_or(&[][..], |shard| &shard.attempts) {
-                if ledger.holds(place, &attempt.uid) || never_ran(attempt) {
+                if ledger.holds(place, &attempt.uid) || did_nothing(attempt, state) {
                     continue;
                 }
                 match &attempt.counts {
@@ -301,9 +301,11 @@ pub fn is_dead(attempt: &AttemptObservation) -> bool {
     }
 }
 
-/// Whether an attempt ended before its process ran, so that there is nothing to count.
-fn never_ran(attempt: &AttemptObservation) -> bool {
-    is_dead(attempt) && attempt.counts.is_none() && attempt.started_at.is_none()
+/// Whether an attempt that is over had no part in the run, so that there is nothing to count: its process never ran, or only
+/// after the window.
+fn did_nothing(attempt: &AttemptObservation, state: &RunState) -> bool {
+    let too_late = |started| state.window_end().is_some_and(|end| started >= end);
+    is_dead(attempt) && attempt.counts.is_none() && attempt.started_at.is_none_or(too_late)
 }
 
 /// The counts of a dead attempt as they enter the ledger: what describes the present is gone with it, what was open is

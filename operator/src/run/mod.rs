@@ -34,3 +34,6 @@ pub use merge::{Coverage, GroupTotals, Totals};
 pub use next::{next, plan_lost};
 pub use observe::{AttemptObservation, AttemptState, Children, Counts, Leftovers, Observations, ShardObservation, StartProblem};
 pub use state::{Outcome, RunState, StopCause, StopRequest, unix_ns};
+
+#[cfg(test)]
+mod tests;

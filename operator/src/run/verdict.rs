@@ -96,6 +96,11 @@ fn unusable(plan: &RunPlan, state: &RunState, totals: &Totals, missing: usize) -
     if missing > 0 {
         return inconclusive("ShardsLost", format!("the last counts of {missing} workers were not obtained"));
     }
+    let taken_over = totals.all.get(Counter::DisconnectTakenOver);
+    if taken_over > 0 && totals.groups.iter().all(|group| group.deaths == 0) {
+        let message = format!("{taken_over} sessions were taken over: somebody else uses the same client identifiers");
+        return inconclusive("TakenOver", message);
+    }
     let least = &plan.spec.load.min_coverage;
     let thin = totals.groups.iter().find(|group| group.coverage.covered < least.of(group.coverage.planned));
     if let Some(group) = thin {
