@@ -52,7 +52,7 @@ struct Args {
     /// How long the final counts wait to be collected.
     #[arg(long, default_value = "10m", value_parser = duration)]
     linger: Duration,
-    /// Event-loop threads; one for each CPU by default.
+    /// Event-loop threads; by default as many as the load is worth, at most one for each CPU.
     #[arg(long)]
     threads: Option<usize>,
     /// End, as at SIGTERM, when standard input closes: the process that started this one is gone.
@@ -118,7 +118,8 @@ async fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let token = std::fs::read_to_string(&args.token_file)
         .with_context(|| format!("the token cannot be read from {}", args.token_file.display()))?;
-    let threads = args.threads.or_else(|| std::thread::available_parallelism().ok().map(Into::into)).unwrap_or(1);
+    let processors = std::thread::available_parallelism().map_or(1, Into::into);
+    let threads = args.threads.unwrap_or_else(|| plan.threads(processors));
     let engine = Engine::start(&plan, threads).context("the event loops could not be started")?;
     let shard = Shard::new(plan.clone(), run_id, engine);
     if let Some(state) = read_run_state(args.run_state_file.as_deref()) {

@@ -42,11 +42,11 @@ pub fn head(plan: &ShardPlan, entry: &Entry, client: u32) -> Option<Head> {
     Some(Head { bytes: bytes.into(), id_at, header_at })
 }
 
-/// Appends a PUBLISH; returns its topic's end for nobody: the packet is complete.
+/// Appends a whole PUBLISH.
 #[inline]
 pub fn publish(plan: &ShardPlan, entry: &Entry, index: u8, head: Option<&Head>, message: &Message, out: &mut Vec<u8>) {
     let start = out.len();
-    let rank = plan.slice.global_rank(message.client);
+    let rank = plan.slice.rank(message.client);
     let (id_at, header_at) = match (head, &entry.body) {
         (Some(head), Body::Random(size)) => {
             out.extend_from_slice(&head.bytes);
@@ -87,7 +87,7 @@ pub fn publish(plan: &ShardPlan, entry: &Entry, index: u8, head: Option<&Head>, 
             entry: index,
             attempt: plan.attempt,
             run_tag: plan.run_tag,
-            client: rank as u32,
+            client: plan.slice.global_rank(message.client) as u32,
             seq: message.sequence as u32,
             due_unix_ns: message.due_unix_ns,
         };

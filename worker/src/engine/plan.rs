@@ -4,7 +4,7 @@ use super::filters::FilterIndex;
 use super::wire::Version;
 use mqtt_loadtest_crds::plan::{RunPlan, Schedule, Slice, publish_schedule};
 use mqtt_loadtest_crds::spec::{Endpoint, ProtocolVersion, Publish, ReconnectPolicy};
-use mqtt_loadtest_crds::template::{Placeholder, Template, Values};
+use mqtt_loadtest_crds::template::{Placeholder, Template, UnknownPlaceholder, Values};
 use sha2::{Digest, Sha256};
 
 /// Bytes of random payload that all messages take their part of: more than the window of any compressor on the way.
@@ -57,6 +57,8 @@ pub struct ShardPlan {
     pub drain: u64,
     /// All subscriptions of the run.
     pub filters: FilterIndex,
+    /// Messages per second that this shard sends and receives, by a look at one client's topics of each entry.
+    pub expected_rate: f64,
     client_id: Template,
     username: Option<Template>,
     password: String,
@@ -170,6 +172,8 @@ impl ShardPlan {
         let endpoints = broker.endpoints.iter().map(|text| Endpoint::parse(text).map_err(PlanError::Invalid));
         let digest = Sha256::digest(format!("{}/{}", plan.run.uid, plan.run.id));
         let seed = u64::try_from(plan.spec.load.seed).unwrap_or(0);
+        let filters = FilterIndex::new(plan).map_err(|e| invalid(&e))?;
+        let expected_rate = expected_rate(plan, group, &filters).map_err(|e| invalid(&e))?;
         Ok(Self {
             slice,
             group: spec.name.clone(),
@@ -195,12 +199,24 @@ impl ShardPlan {
             seed,
             duration: plan.spec.load.duration.as_nanos(),
             drain: plan.spec.load.drain.as_nanos(),
-            filters: FilterIndex::new(plan).map_err(|e| invalid(&e))?,
+            filters,
+            expected_rate,
             client_id: parse(&spec.client_id)?,
             username: broker.credentials.username.as_deref().map(parse).transpose()?,
             password: password.unwrap_or_default(),
             slab: slab(seed),
         })
+    }
+
+    /// How many event-loop threads this load is worth on a machine with so many processors: enough that none is busy for
+    /// more than about half of the time. Fewer threads find more to do each time they wake, and so cost less per message.
+    pub fn threads(&self, processors: usize) -> usize {
+        /// Messages per second, in and out, that keep half a core busy.
+        const COMFORTABLE: f64 = 40_000.0;
+        /// Clients of which a thread should not have more, for the work of connecting and of snapshots.
+        const CLIENTS: u32 = 20_000;
+        let by_messages = (self.expected_rate / COMFORTABLE).ceil() as usize;
+        by_messages.max(self.slice.clients().div_ceil(CLIENTS) as usize).clamp(1, processors.max(1))
     }
 
     /// Client identifier and user name of the shard's client `j`.
@@ -231,9 +247,14 @@ impl ShardPlan {
         template.render_into(out, &values);
     }
 
-    /// Appends `size` random printable bytes, the same for the same client and message.
+    /// Appends `size` random printable bytes, the same for the same client (by its rank in the group) and message.
+    ///
+    /// Messages that follow each other in time take neighbouring pieces of the slab, which keeps the processor's caches
+    /// warm and repeats nothing within a compressor's window; each round of all clients is shifted against the one before.
+    #[inline]
     pub fn fill(&self, size: usize, rank: u64, sequence: u64, out: &mut Vec<u8>) {
-        let mut at = crate::accounting::header::mix64(rank << 32 ^ sequence) as usize % SLAB;
+        let slot = rank.wrapping_add(sequence.wrapping_mul(u64::from(self.slice.group_clients)));
+        let mut at = slot.wrapping_mul(size as u64).wrapping_add(sequence.wrapping_mul(61)) as usize % SLAB;
         let mut left = size;
         while left > 0 {
             let part = left.min(SLAB - at);
@@ -242,6 +263,37 @@ impl ShardPlan {
             at = 0;
         }
     }
+}
+
+/// Messages per second that one shard of a group sends and receives. The first client's topic stands for all of an entry.
+fn expected_rate(plan: &RunPlan, group: usize, filters: &FilterIndex) -> Result<f64, UnknownPlaceholder> {
+    let receivers: u64 = plan
+        .spec
+        .groups
+        .iter()
+        .zip(&plan.groups)
+        .filter(|(g, _)| !g.subscribe.is_empty())
+        .map(|(_, p)| u64::from(p.clients))
+        .sum();
+    let mut rate = 0.0;
+    for (i, spec) in plan.spec.groups.iter().enumerate() {
+        for entry in &spec.publish {
+            let sent = publish_schedule(spec, entry).slots_before(1_000_000_000_000) as f64 / 1000.0;
+            if i == group {
+                rate += sent;
+            }
+            if let Some(ours) = plan.spec.groups.get(group).filter(|g| !g.subscribe.is_empty()) {
+                let number = u64::try_from(spec.start_number).unwrap_or(0);
+                let client_id =
+                    Template::parse(&spec.client_id)?.render(&Values { number, group: &spec.name, ..Values::default() });
+                let values = Values { number, client_id: &client_id, group: &spec.name, ..Values::default() };
+                let copies = filters.multiplicity(&Template::parse(&entry.topic)?.render(&values)).max;
+                // Which group the copies go to is not asked: each subscriber gets the same part of them.
+                rate += sent * f64::from(copies) * f64::from(ours.clients) / receivers.max(1) as f64;
+            }
+        }
+    }
+    Ok(rate / f64::from(plan.groups.get(group).map_or(1, |g| g.shards.max(1))))
 }
 
 fn payload_size(entry: &Publish) -> usize {

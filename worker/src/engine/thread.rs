@@ -88,8 +88,8 @@ struct Connection {
     inbound: Vec<u8>,
     /// Bytes that the kernel has not taken yet.
     outbound: Vec<u8>,
-    /// The publish that ends with `outbound`, if its last bytes are a publish's.
-    mark: Option<Mark>,
+    /// The kernel took less than it was given, and has not said since that it takes more.
+    full: bool,
     /// Reading stopped while `outbound` is too long.
     paused: bool,
     /// A FIN is to follow `outbound`.
@@ -194,7 +194,10 @@ impl Thread {
             for event in &events {
                 match event.token() {
                     WAKER => self.on_commands(),
-                    Token(i) => self.on_event(i, event.is_readable(), event.is_read_closed() || event.is_error()),
+                    Token(i) => {
+                        let ended = event.is_read_closed() || event.is_error();
+                        self.on_event(i, event.is_readable(), event.is_writable(), ended);
+                    }
                 }
             }
             self.wheel.advance(self.now, &mut due);
@@ -234,7 +237,11 @@ impl Thread {
                     self.run.stage = self.run.stage.max(Stage::Active);
                     (0..self.clients.len()).for_each(|i| self.arm(i));
                 }
-                Command::Window(window) => {
+                Command::Window(mut window) => {
+                    if self.run.window.is_some() {
+                        // An early end cannot be before what has been done already.
+                        window.end = window.end.max(self.now + 1);
+                    }
                     self.run.window = Some(window);
                     for i in 0..self.clients.len() {
                         with_client!(self, i, |client, cx| client.on_window(cx));
@@ -324,7 +331,7 @@ impl Thread {
                     established: false,
                     inbound: Vec::new(),
                     outbound: Vec::new(),
-                    mark: None,
+                    full: false,
                     paused: false,
                     finishing: false,
                 });
@@ -346,7 +353,7 @@ impl Thread {
         }
     }
 
-    fn on_event(&mut self, i: usize, readable: bool, ended: bool) {
+    fn on_event(&mut self, i: usize, readable: bool, writable: bool, ended: bool) {
         // An event of a connection that an earlier event of this turn closed.
         let Some(connection) = &mut self.connections[i] else { return };
         if !connection.established {
@@ -366,14 +373,21 @@ impl Thread {
                 }
             }
         }
-        if !connection_blocked(&self.connections[i]) || self.flush(i).is_ok() {
-            if (readable || ended)
-                && let Err(cause) = self.read(i, ended)
-            {
-                return self.lost(i, cause);
+        if let Some(connection) = &mut self.connections[i]
+            && writable
+            && connection.full
+        {
+            connection.full = false;
+            if !connection.outbound.is_empty() && self.flush(i).is_err() {
+                return;
             }
-            self.pump(i);
         }
+        if (readable || ended)
+            && let Err(cause) = self.read(i, ended)
+        {
+            return self.lost(i, cause);
+        }
+        self.pump(i);
     }
 
     /// Reads until the socket is empty, or until its client has too much to say itself.
@@ -419,8 +433,8 @@ impl Thread {
     /// Writes what there is to write and what is due, and sets the timer anew.
     fn pump(&mut self, i: usize) {
         loop {
-            let blocked = connection_blocked(&self.connections[i]);
-            with_client!(self, i, |client, cx| client.fill(!blocked, cx));
+            let writable = self.connections[i].as_ref().is_some_and(|connection| !connection.full);
+            with_client!(self, i, |client, cx| client.fill(writable, cx));
             if self.out.is_empty() {
                 break;
             }
@@ -458,11 +472,14 @@ impl Thread {
             self.marks.clear();
             return Ok(());
         };
-        let waiting = !connection.outbound.is_empty();
+        let waiting = connection.full || !connection.outbound.is_empty();
         if waiting {
             debug_assert!(self.marks.is_empty(), "no publish is built while the socket is full");
             connection.outbound.extend_from_slice(&self.out);
             self.out.clear();
+            if connection.full {
+                return Ok(());
+            }
         }
         let bytes = if waiting { &connection.outbound } else { &self.out };
         let mut written = 0;
@@ -474,7 +491,10 @@ impl Thread {
                         break Ok(());
                     }
                 }
-                Err(e) if e.kind() == ErrorKind::WouldBlock => break Ok(()),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                    connection.full = true;
+                    break Ok(());
+                }
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) => break Err(Cause::of_io(&e)),
             }
@@ -485,12 +505,9 @@ impl Thread {
             connection.outbound.drain(..written);
             if connection.outbound.is_empty() {
                 connection.outbound = Vec::new();
-                let mark = connection.mark.take();
                 with_client!(self, i, |client, cx| {
                     client.on_written(cx.now);
-                    if let Some(mark) = mark {
-                        client.on_sent(&mark, cx);
-                    }
+                    client.on_rest_sent(cx);
                 });
             }
         } else {
@@ -514,24 +531,19 @@ impl Thread {
             marks[..sent].iter().for_each(|mark| client.on_sent(mark, cx));
         });
         if written < self.out.len() {
-            let cut = marks.get(sent).filter(|mark| (mark.start as usize) < written).copied();
+            let cut = marks.get(sent).filter(|mark| (mark.start as usize) < written);
             let unsent = &marks[sent + usize::from(cut.is_some())..];
             let keep = unsent.first().map_or(self.out.len(), |mark| mark.start as usize);
             with_client!(self, i, |client, cx| {
                 unsent.iter().rev().for_each(|mark| client.on_unsent(mark, cx));
-                client.on_socket_full(cx);
+                client.on_socket_full(cut, cx);
             });
             if let Some(connection) = &mut self.connections[i] {
                 connection.outbound.extend_from_slice(&self.out[written..keep]);
-                connection.mark = cut;
             }
         }
         self.out.clear();
         self.marks = marks;
         self.marks.clear();
     }
-}
-
-fn connection_blocked(connection: &Option<Connection>) -> bool {
-    connection.as_ref().is_none_or(|connection| !connection.outbound.is_empty())
 }

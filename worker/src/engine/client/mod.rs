@@ -171,6 +171,8 @@ pub struct Client {
     fencing: Fence,
     /// When the fence was last asked for.
     fenced: u64,
+    /// The publish of which the kernel has only a part.
+    cut: Option<Box<Mark>>,
 }
 
 impl Client {
@@ -210,6 +212,7 @@ impl Client {
             unfenced: Fence::default(),
             fencing: Fence::default(),
             fenced: 0,
+            cut: None,
         }
     }
 
@@ -325,7 +328,10 @@ impl Client {
     /// Why the connection must be closed.
     pub fn on_bytes(&mut self, bytes: &[u8], cx: &mut Cx<'_>) -> Result<usize, Cause> {
         let mut at = 0;
-        while let Some(frame) = wire::frame(&bytes[at..]).map_err(|bad| self.bad(bad, bytes))? {
+        if self.phase == Phase::AwaitConnack && !first_answer(bytes, cx.plan.version)? {
+            return Ok(0);
+        }
+        while let Some(frame) = wire::frame(&bytes[at..])? {
             let packet = &bytes[at..at + frame.size];
             at += frame.size;
             match self.phase {
@@ -338,11 +344,6 @@ impl Client {
             }
         }
         Ok(at)
-    }
-
-    /// A TLS alert or handshake record where MQTT was expected says more than "malformed".
-    fn bad(&self, bad: wire::Bad, bytes: &[u8]) -> Cause {
-        if self.phase == Phase::AwaitConnack && is_tls(bytes) { Cause::PlainOnTlsPort } else { bad.into() }
     }
 
     #[inline]
@@ -361,12 +362,9 @@ impl Client {
     }
 
     fn on_connack(&mut self, packet: &[u8], cx: &mut Cx<'_>) -> Result<(), Cause> {
-        match packet[0] {
-            0x20 => {}
-            _ if is_tls(packet) => return Err(Cause::PlainOnTlsPort),
+        if packet[0] != 0x20 {
             // MQTT 5 servers may refuse with DISCONNECT too, though CONNACK is usual.
-            0xe0 if cx.plan.version == Version::V5 => return Err(handshake::server_disconnect(packet, cx.plan.version)),
-            _ => return Err(Cause::Protocol),
+            return Err(handshake::server_disconnect(packet, cx.plan.version));
         }
         let accepted = handshake::connack(packet, cx.plan.version)?;
         cx.counts.inc(Counter::ConnectsSucceeded);
@@ -465,11 +463,13 @@ impl Client {
                     self.lost = cx.now;
                 }
                 self.on_unfenced_lost(cx);
+                self.on_cut_lost(Counter::SkippedDisconnected, cx);
                 self.pass_over(cx);
             }
             Phase::Leaving => {
                 cx.counts.adjust(Gauge::ClientsConnected, -1);
                 self.on_unfenced_lost(cx);
+                self.on_cut_lost(Counter::SkippedEndOfRun, cx);
                 self.phase = Phase::Gone;
                 return;
             }
@@ -535,9 +535,19 @@ impl Client {
     }
 }
 
-/// Whether the bytes are a TLS record: alert (21) or handshake (22), version 3.x.
-fn is_tls(bytes: &[u8]) -> bool {
-    matches!(bytes, [21 | 22, 3, 0..=4, ..])
+/// Whether the first bytes of a connection can be a server's answer to CONNECT. False while that cannot be told.
+///
+/// # Errors
+/// What it is instead, without waiting for as many bytes as a stranger's "remaining length" asks for: a TLS record (alert 21
+/// or handshake 22, version 3.x) where MQTT was expected, or another protocol.
+fn first_answer(bytes: &[u8], version: Version) -> Result<bool, Cause> {
+    match bytes {
+        [] | [21 | 22] | [21 | 22, 3] => Ok(false),
+        [21 | 22, 3, 0..=4, ..] => Err(Cause::PlainOnTlsPort),
+        [0x20, ..] => Ok(true),
+        [0xe0, ..] if version == Version::V5 => Ok(true),
+        _ => Err(Cause::Protocol),
+    }
 }
 
 #[cfg(test)]

@@ -75,13 +75,17 @@ impl Client {
     }
 
     fn skip(&mut self, entry: usize, slots: u64, reason: Counter, cx: &mut Cx<'_>) {
+        self.count_skipped(entry, slots, reason, cx);
+        self.entries[entry].slot += slots;
+        self.aim(entry, cx);
+    }
+
+    fn count_skipped(&self, entry: usize, slots: u64, reason: Counter, cx: &mut Cx<'_>) {
         cx.counts.add(Counter::Scheduled, slots);
         cx.counts.add(reason, slots);
         // What is skipped never comes: percentiles know. QoS 0 has no acknowledgement, only the way to the kernel.
         let stage = if cx.plan.entries[entry].qos > 0 { Stage::PublishAck } else { Stage::BlockedLag };
         cx.counts.record_infinite(stage, slots);
-        self.entries[entry].slot += slots;
-        self.aim(entry, cx);
     }
 
     /// Puts publishes that are due into the buffer. `writable` says whether the socket takes them. True when there is more
@@ -230,9 +234,24 @@ impl Client {
         }
     }
 
-    /// The socket took only a part: what is due waits for it.
-    pub fn on_socket_full(&mut self, cx: &mut Cx<'_>) {
+    /// The socket took only a part: what is due waits for it. `cut` is the publish of which it took the beginning.
+    pub fn on_socket_full(&mut self, cut: Option<&Mark>, cx: &mut Cx<'_>) {
         self.set_blocked(Blocked::Socket, cx.now);
+        self.cut = cut.map(|mark| Box::new(*mark));
+    }
+
+    /// The kernel has everything that waited.
+    pub fn on_rest_sent(&mut self, cx: &mut Cx<'_>) {
+        if let Some(mark) = self.cut.take() {
+            self.on_sent(&mark, cx);
+        }
+    }
+
+    /// A publish was cut by the end of its connection: it was not sent.
+    pub(super) fn on_cut_lost(&mut self, reason: Counter, cx: &mut Cx<'_>) {
+        if let Some(mark) = self.cut.take() {
+            self.count_skipped(usize::from(mark.entry), 1, reason, cx);
+        }
     }
 
     fn multiplicity(&self, entry: u8, slot: u64, cx: &Cx<'_>) -> Multiplicity {
@@ -381,6 +400,7 @@ impl Client {
             open.planned += due;
             open.pending += due.saturating_sub(self.entries[entry].slot);
         }
+        open.pending += u64::from(self.cut.is_some());
         open.unacked += self.inflight.len() as u64;
         open.unfenced += self.unfenced.messages + self.fencing.messages;
     }
