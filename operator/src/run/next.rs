@@ -66,15 +66,16 @@ pub fn next(plan: &RunPlan, state: &RunState, observed: &Observations, requests:
                 Phase::Completed | Phase::Failed => Turn::Stay(Vec::new(), Duration::ZERO),
             }
         };
-        // What the clock and a stop change is part of the numbers.
-        totals = merge::totals(plan, &state, observed, &ledger, now);
         match turn {
-            Turn::Moved if state.ended() => {
-                let end = ended::next(&state, observed, now);
-                actions.extend(end.actions);
-                return Next { state, actions, requeue_after: end.requeue_after, totals: Some(totals) };
+            Turn::Moved => {
+                // What the clock and a stop change is part of the numbers.
+                totals = merge::totals(plan, &state, observed, &ledger, now);
+                if state.ended() {
+                    let end = ended::next(&state, observed, now);
+                    actions.extend(end.actions);
+                    return Next { state, actions, requeue_after: end.requeue_after, totals: Some(totals) };
+                }
             }
-            Turn::Moved => {}
             Turn::Stay(more, after) => {
                 actions.extend(more);
                 requeue = after;

@@ -350,7 +350,8 @@ impl Worker {
             counts.set_gauge(Gauge::ClientsFailed, refused as i64);
         }
         let ns = |at: Timestamp| unix_ns(at).unwrap();
-        let window = self.start.map(|start| (start.start_unix_ns, start.end_unix_ns.min(self.stopped.map_or(u64::MAX, ns))));
+        let stopped = self.stopped.map_or(u64::MAX, ns);
+        let window = self.start.map(|start| (start.start_unix_ns, start.end_unix_ns.min(stopped).max(start.start_unix_ns)));
         let mut phase = match (self.released, connected) {
             (None, _) => ShardPhase::Waiting,
             (_, false) => ShardPhase::Connecting,

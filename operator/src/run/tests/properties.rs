@@ -65,7 +65,7 @@ fn happen(world: &mut World, event: &Event) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
     fn every_run_ends_in_bounded_time_with_one_start_and_counts_that_add_up(events in events()) {
