@@ -18,7 +18,7 @@ pub(super) fn init_logging(format: LogFormat) {
         .unwrap_or_else(|_| EnvFilter::new("warn,rumqttd=off,mqtt_loadtest=info,mqtt_loadtest_operator=info"));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match format {
-        LogFormat::Json => builder.json().flatten_event(true).init(),
+        LogFormat::Json => builder.json().flatten_event(true).with_span_list(false).init(),
         LogFormat::Text => builder.init(),
     }
 }

@@ -22,6 +22,7 @@ use super::{
     metrics::Metrics,
     pods::PodLog,
     settings::Settings,
+    teardown::Deleted,
     watch::{Guarded, Stores},
 };
 use crate::scrape::Scraper;
@@ -72,6 +73,8 @@ pub struct Memory {
     pub last_look: Option<Instant>,
     /// Problems of the spec, and the generation that they are about.
     pub validity: Option<(i64, Arc<Vec<String>>)>,
+    /// What was deleted of its runs.
+    pub deleted: Deleted,
     /// Its newest run.
     pub current: Option<Current>,
 }

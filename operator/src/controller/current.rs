@@ -2,14 +2,14 @@
 //! Everything in it is read again after a restart.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashSet},
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use jiff::Timestamp;
 use k8s_openapi::api::{batch::v1::Job, core::v1::ConfigMap};
-use kube::{Api, Client, ResourceExt, runtime::reflector::ObjectRef};
+use kube::{Api, Client, ResourceExt, core::PartialObjectMeta, runtime::reflector::ObjectRef};
 use mqtt_loadtest_crds::{
     MqttLoadTest,
     hash::spec_hash,
@@ -25,6 +25,7 @@ use super::{
     observe::{self, Summaries},
     pods::{PodFacts, PodState, RunKey},
     rounds::Rounds,
+    teardown::Remains,
     watch::{Stores, test_of},
 };
 use crate::{
@@ -53,6 +54,8 @@ pub struct Current {
     pub refused: Option<StartProblem>,
     /// What events tell of its start, and when they were last read.
     pub troubles: (Vec<StartProblem>, Option<Instant>),
+    /// UIDs of the pods that were told to exit.
+    pub let_go: HashSet<String>,
     /// Its workers' answers.
     pub rounds: Rounds,
     summaries: Summaries,
@@ -86,6 +89,7 @@ impl Current {
             made_at: None,
             refused: None,
             troubles: (Vec::new(), None),
+            let_go: HashSet::new(),
             rounds,
             summaries: Summaries::new(),
         }
@@ -200,21 +204,26 @@ pub fn identity(test: &MqttLoadTest, id: &str) -> RunIdentity {
     }
 }
 
-/// The Jobs of a run that its watch shows.
-pub fn jobs_of(stores: &Stores, run: &RunIdentity) -> Vec<Arc<Job>> {
+/// The Jobs of a run that their watch shows.
+fn jobs_of(stores: &Stores, run: &RunIdentity) -> Vec<Arc<Job>> {
     let is = |job: &Job, label: &str, value: &str| job.labels().get(label).is_some_and(|other| other == value);
     stores.jobs.state_filter(|job: &Job| is(job, UID_LABEL, &run.uid) && is(job, RUN_LABEL, &run.id))
 }
 
+/// What the watches show of a run.
+pub fn remains(stores: &Stores, run: &RunIdentity) -> Remains {
+    let is = |map: &PartialObjectMeta<ConfigMap>, label: &str, value: &str| {
+        map.labels().get(label).is_some_and(|other| other == value)
+    };
+    let maps = stores.maps.state_filter(|map| is(map, UID_LABEL, &run.uid) && is(map, RUN_LABEL, &run.id));
+    Remains { jobs: jobs_of(stores, run), maps: maps.iter().map(|map| map.name_any()).collect() }
+}
+
 /// What is left of a run.
 pub fn leftovers(scope: &Scope, run: &RunIdentity) -> Leftovers {
-    let pods = !jobs_of(&scope.stores, run).is_empty() || scope.shared.pods.any_left(&(run.uid.clone(), run.id.clone()));
-    let others = scope.stores.maps.find(|map| {
-        let labels = map.metadata.labels.as_ref();
-        let is = |label: &str, value: &str| labels.and_then(|labels| labels.get(label)).is_some_and(|other| other == value);
-        is(UID_LABEL, &run.uid) && is(RUN_LABEL, &run.id)
-    });
-    Leftovers { pods, others: others.is_some() }
+    let Remains { jobs, maps } = remains(&scope.stores, run);
+    let pods = !jobs.is_empty() || scope.shared.pods.any_left(&(run.uid.clone(), run.id.clone()));
+    Leftovers { pods, others: !maps.is_empty() }
 }
 
 /// Ids of the runs of an object of which anything is left.

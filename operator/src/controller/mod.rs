@@ -28,6 +28,9 @@ pub mod trouble;
 pub mod unreadable;
 pub mod watch;
 
+#[cfg(test)]
+mod tests;
+
 use std::{
     fs,
     future::Future,

@@ -17,12 +17,12 @@ use tracing::{debug, info, warn};
 use super::{
     build::plan_config_map,
     context::{Memory, Scope},
-    current::{Current, Loaded, identity, jobs_of, leftovers, runs_left},
+    current::{Current, Loaded, identity, leftovers, remains, runs_left},
     error::{Error, timed},
     health::{Watched, version_number},
     status,
     step::{self, Begun},
-    teardown::teardown,
+    teardown::{is_kept, teardown},
     watch::Guarded,
 };
 use crate::run::{RunState, lifecycle, lifecycle::Decision, plan_lost, report};
@@ -182,7 +182,7 @@ async fn begin(
         memory.current = None;
         for id in left {
             let run = identity(test, &id);
-            teardown(&scope.shared.client, &run, &jobs_of(&scope.stores, &run), false).await?;
+            teardown(&scope.shared.client, &run, &remains(&scope.stores, &run), &mut memory.deleted, false).await?;
         }
         return Ok(Requeue::requeue(SOON));
     }
@@ -235,10 +235,10 @@ async fn apart(
     let mut busy = false;
     for id in left {
         let run = identity(test, &id);
-        let jobs = jobs_of(&scope.stores, &run);
-        let kept = keep && jobs.iter().all(|job| super::teardown::is_kept(job)) && !leftovers(scope, &run).others;
+        let remains = remains(&scope.stores, &run);
+        let kept = keep && remains.maps.is_empty() && remains.jobs.iter().all(|job| is_kept(job));
         if !kept {
-            teardown(&scope.shared.client, &run, &jobs, keep).await?;
+            teardown(&scope.shared.client, &run, &remains, &mut memory.deleted, keep).await?;
             busy = true;
         }
     }

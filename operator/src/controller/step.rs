@@ -10,15 +10,15 @@ use tracing::{info, warn};
 use super::{
     build::Names,
     context::{Memory, Scope},
-    current::Current,
+    current::{Current, remains},
     error::Error,
     reconcile::write,
-    teardown::teardown,
+    teardown::{Deleted, teardown},
     trouble,
 };
 use crate::{
     run::{
-        Action, Next, Requests, RunState, StartProblem, next,
+        Action, Next, Requests, RunState, StartProblem, Target, next,
         report::{self, View},
     },
     scrape,
@@ -71,7 +71,7 @@ pub async fn step(scope: &Scope, test: &MqttLoadTest, memory: &mut Memory, begun
     let Some(current) = memory.current.as_mut() else { return Ok(Requeue::await_change()) };
     let mut soonest = next.requeue_after;
     for action in &next.actions {
-        if let Some(wait) = act(scope, test, current, &next.state, action).await? {
+        if let Some(wait) = act(scope, test, current, &mut memory.deleted, &next.state, action).await? {
             soonest = Some(soonest.map_or(wait, |other| other.max(wait)));
         }
     }
@@ -160,6 +160,7 @@ async fn act(
     scope: &Scope,
     test: &MqttLoadTest,
     current: &mut Current,
+    deleted: &mut Deleted,
     state: &RunState,
     action: &Action,
 ) -> Result<Option<Duration>, Error> {
@@ -182,7 +183,17 @@ async fn act(
                 }
             }
         }
-        Action::Release { .. } | Action::Start { .. } | Action::Stop { .. } | Action::Finish { .. } => {
+        Action::Finish { to } => {
+            // A worker that was told exits; telling it again would only find nobody.
+            let to: Vec<Target> = to.iter().filter(|target| !current.let_go.contains(&target.uid)).cloned().collect();
+            let endpoints = current.endpoints(scope, &current.pods(scope));
+            let finish = Action::Finish { to: to.clone() };
+            let missed = scrape::deliver(&shared.scraper, &finish, |target| endpoints.get(&target.uid).cloned()).await;
+            if missed == 0 {
+                current.let_go.extend(to.into_iter().map(|target| target.uid));
+            }
+        }
+        Action::Release { .. } | Action::Start { .. } | Action::Stop { .. } => {
             let endpoints = current.endpoints(scope, &current.pods(scope));
             scrape::deliver(&shared.scraper, action, |target| endpoints.get(&target.uid).cloned()).await;
         }
@@ -191,7 +202,8 @@ async fn act(
             current.ledger = ledger.clone();
         }
         Action::Teardown { keep_pods } => {
-            teardown(&shared.client, &current.plan.run, &current.jobs(&scope.stores), *keep_pods).await?;
+            let run = &current.plan.run;
+            teardown(&shared.client, run, &remains(&scope.stores, run), deleted, *keep_pods).await?;
             current.made_at = None;
         }
     }

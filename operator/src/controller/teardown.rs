@@ -1,6 +1,11 @@
 //! Deleting what was made for a run. The plan goes last, and with it the token, which it owns.
 
-use std::fmt::Debug;
+use std::{
+    collections::HashMap,
+    fmt::Debug,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use k8s_openapi::{
     NamespaceResourceScope,
@@ -20,30 +25,67 @@ use super::{
     error::{Error, timed},
 };
 
+/// An object that is still there so long after its deletion is deleted again.
+const AGAIN: Duration = Duration::from_secs(10);
 /// Seconds for which the Jobs of a run that did not pass are kept, with their pods and the pods' logs.
 pub const KEEP_SECONDS: i32 = 3600;
+
+/// What was deleted, and when. A watch shows it a moment later, and until then it must not be deleted again.
+#[derive(Debug, Default)]
+pub struct Deleted(HashMap<(&'static str, String), Instant>);
+
+impl Deleted {
+    /// Whether an object is to be deleted: once, and again when it is still there long after.
+    fn is_due(&mut self, kind: &'static str, name: &str, now: Instant) -> bool {
+        let key = (kind, name.to_owned());
+        let due = self.0.get(&key).is_none_or(|at| now.saturating_duration_since(*at) > AGAIN);
+        if due {
+            self.0.retain(|_, at| now.saturating_duration_since(*at) <= AGAIN);
+            self.0.insert(key, now);
+        }
+        due
+    }
+}
+
+/// What a run still has, as its watches show it.
+pub struct Remains {
+    /// Its Jobs.
+    pub jobs: Vec<Arc<Job>>,
+    /// Names of its ConfigMaps.
+    pub maps: Vec<String>,
+}
 
 /// Deletes everything of a run. With `keep_pods` its finished pods stay for an hour: the Jobs are ended instead, which deletes
 /// pods that still run and leaves the others with their logs.
 ///
 /// # Errors
 /// At the first object that the API server does not let go; the next call goes on from there.
-pub async fn teardown(client: &Client, run: &RunIdentity, jobs: &[std::sync::Arc<Job>], keep_pods: bool) -> Result<(), Error> {
+pub async fn teardown(
+    client: &Client,
+    run: &RunIdentity,
+    remains: &Remains,
+    deleted: &mut Deleted,
+    keep_pods: bool,
+) -> Result<(), Error> {
     let names = Names::new(run);
     let namespace = &run.namespace;
-    for job in jobs {
+    let now = Instant::now();
+    for job in &remains.jobs {
         let name = job.name_any();
         if keep_pods && has_logs(job) {
             keep(client, namespace, job).await?;
-        } else {
+        } else if job.metadata.deletion_timestamp.is_none() && deleted.is_due("Job", &name, now) {
             delete::<Job>(client, namespace, &name, "delete a Job").await?;
         }
     }
-    delete::<NetworkPolicy>(client, namespace, &names.network_policy, "delete the NetworkPolicy").await?;
-    for name in [&names.run_state, &names.ledger, &names.plan] {
-        delete::<ConfigMap>(client, namespace, name, "delete a ConfigMap").await?;
+    if remains.maps.contains(&names.plan) && deleted.is_due("NetworkPolicy", &names.network_policy, now) {
+        delete::<NetworkPolicy>(client, namespace, &names.network_policy, "delete the NetworkPolicy").await?;
     }
-    info!(namespace, name = run.name, run = run.id, keep_pods, "torn down");
+    for name in [&names.run_state, &names.ledger, &names.plan] {
+        if remains.maps.contains(name) && deleted.is_due("ConfigMap", name, now) {
+            delete::<ConfigMap>(client, namespace, name, "delete a ConfigMap").await?;
+        }
+    }
     Ok(())
 }
 
@@ -82,14 +124,18 @@ async fn keep(client: &Client, namespace: &str, job: &Job) -> Result<(), Error> 
 }
 
 /// Deletes an object, and in the background what it owns. One that is not there is fine.
-pub async fn delete<K>(client: &Client, namespace: &str, name: &str, doing: &'static str) -> Result<(), Error>
+async fn delete<K>(client: &Client, namespace: &str, name: &str, doing: &'static str) -> Result<(), Error>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
 {
     let api: Api<K> = Api::namespaced(client.clone(), namespace);
     match timed(doing, api.delete(name, &DeleteParams::background())).await {
         Err(error) if error.is(404) => Ok(()),
-        done => done.map(drop),
+        Err(error) => Err(error),
+        Ok(_) => {
+            info!(kind = %K::kind(&()), namespace, name, "deleted");
+            Ok(())
+        }
     }
 }
 
@@ -99,6 +145,15 @@ mod tests {
 
     fn job(status: serde_json::Value) -> Job {
         serde_json::from_value(json!({"metadata": {"name": "j"}, "status": status})).unwrap()
+    }
+
+    #[test]
+    fn what_was_deleted_is_not_deleted_again_while_its_watch_lags() {
+        let (mut deleted, now) = (Deleted::default(), Instant::now());
+        assert!(deleted.is_due("Job", "a", now));
+        assert!(!deleted.is_due("Job", "a", now + AGAIN));
+        assert!(deleted.is_due("ConfigMap", "a", now));
+        assert!(deleted.is_due("Job", "a", now + AGAIN * 2));
     }
 
     #[test]
