@@ -41,6 +41,8 @@ pub(super) struct Children {
     threads: usize,
     shards: Vec<Shard>,
     made: bool,
+    /// Whether no more workers are wanted.
+    closed: bool,
 }
 
 #[derive(Debug)]
@@ -79,7 +81,7 @@ impl Children {
         // Workers share this machine, while a pod has its own CPUs.
         let cpus = std::thread::available_parallelism().map_or(1, Into::into);
         let threads = (cpus / shards.len().max(1)).max(1);
-        Self { executable, token, run_id: plan.run.id.clone(), threads, shards, made: false }
+        Self { executable, token, run_id: plan.run.id.clone(), threads, shards, made: false, closed: false }
     }
 
     /// Whether every shard has been started.
@@ -143,7 +145,8 @@ impl Children {
             for attempt in &mut self.shards[place].attempts {
                 attempt.look(directory, now);
             }
-            if self.shards[place].wants_replacement(now)
+            if !self.closed
+                && self.shards[place].wants_replacement(now)
                 && let Err(error) = self.start(place, directory)
             {
                 tracing::warn!(%error, "a worker could not be replaced");
@@ -210,6 +213,7 @@ impl Children {
 
     /// Ends every process: gracefully, then for good.
     pub(super) async fn end(&mut self) {
+        self.closed = true;
         let mut left: Vec<&mut Attempt> =
             self.shards.iter_mut().flat_map(|shard| &mut shard.attempts).filter(|attempt| attempt.ended.is_none()).collect();
         // Closing its standard input tells a worker to leave.

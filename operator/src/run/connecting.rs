@@ -117,6 +117,11 @@ fn failure(totals: &Totals, ready: u64, needed: u64, timed_out: bool, timeout: &
     let reasons = failures::in_words(totals, missing);
     let why = if reasons.is_empty() { String::new() } else { format!(": {reasons}") };
     let message = format!("{missing} of {clients} clients ({share}) could not connect and subscribe{when}{why}; {needed} had to");
+    let shards = totals.shards();
+    if !totals.complete || shards.ready < shards.desired {
+        let message = format!("{message}; {} of {} workers answer", shards.ready, shards.desired);
+        return Outcome::new(Verdict::Inconclusive, "ShardsLost", message);
+    }
     if failures::are_the_generators(totals) {
         return Outcome::new(Verdict::Inconclusive, "GeneratorLimited", message);
     }

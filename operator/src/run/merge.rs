@@ -1,7 +1,7 @@
 //! The numbers of a run: the ledger of dead attempts plus the best snapshot of every other one, added up per group and over
 //! all. Merging is addition; what a death leaves open is named, never dropped.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use mqtt_loadtest_crds::{
@@ -47,6 +47,8 @@ pub struct GroupTotals {
     pub unacked_by_death: u64,
     /// Attempts that died.
     pub deaths: usize,
+    /// Why, each reason once.
+    pub causes: Vec<String>,
 }
 
 /// How much of what was due was done: messages, or client-milliseconds in a group that does not publish.
@@ -128,6 +130,15 @@ impl Totals {
         u64::try_from((uncertain * expected).div_ceil(sent)).unwrap_or(u64::MAX)
     }
 
+    /// The workers that died, in words: `2 workers died (OOMKilled, exit status 137)`; none when none did.
+    pub fn deaths_in_words(&self) -> Option<String> {
+        let deaths: usize = self.groups.iter().map(|group| group.deaths).sum();
+        let causes: BTreeSet<&str> = self.groups.iter().flat_map(|group| &group.causes).map(String::as_str).collect();
+        let causes: Vec<&str> = causes.into_iter().take(3).collect();
+        let workers = if deaths == 1 { "worker" } else { "workers" };
+        (deaths > 0).then(|| format!("{deaths} {workers} died ({})", causes.join("; ")))
+    }
+
     /// Worker pods of all groups; the coverage is that of the worst group.
     pub fn shards(&self) -> ShardCounts {
         let worst = self.groups.iter().map(|group| group.coverage).min_by(|a, b| a.fraction().total_cmp(&b.fraction()));
@@ -153,10 +164,7 @@ pub fn fold_dead(plan: &RunPlan, state: &RunState, observed: &Observations) -> L
         let unacked = attempt.counts.as_ref().map_or(0, |counts| unsigned(counts.snapshot.gauge(Gauge::Unacked)));
         let last_words = attempt.counts.as_ref().is_some_and(|counts| counts.last);
         let (reason, at) = match &attempt.state {
-            AttemptState::Ended { exit_code, reason, at, .. } => {
-                let status = exit_code.map_or_else(String::new, |code| format!(", exit status {code}"));
-                (format!("{reason}{status}"), *at)
-            }
+            AttemptState::Ended { exit_code, reason, message, at } => (cause(*exit_code, reason, message), *at),
             AttemptState::Gone { noticed_at } => ("gone".to_owned(), Some(*noticed_at)),
             _ => continue,
         };
@@ -176,6 +184,22 @@ pub fn fold_dead(plan: &RunPlan, state: &RunState, observed: &Observations) -> L
         ledger.fold(shard.group, death, counts.as_ref());
     }
     ledger
+}
+
+/// Longest last word of a dead worker that is kept.
+const LONGEST_CAUSE: usize = 300;
+
+/// Why an attempt ended, in words: `OOMKilled, exit status 137`.
+pub fn cause(exit_code: Option<i32>, reason: &str, message: &str) -> String {
+    let status = exit_code.map_or_else(String::new, |code| format!(", exit status {code}"));
+    let message = message.trim();
+    let message = if message.is_empty() { String::new() } else { format!(": {message}") };
+    format!("{reason}{status}{message}").chars().take(LONGEST_CAUSE).collect()
+}
+
+/// The reasons of deaths, each once.
+fn causes(deaths: &[Death]) -> Vec<String> {
+    deaths.iter().map(|death| death.reason.clone()).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// Adds everything up. `ledger` is what [`fold_dead`] gave for the same observations.
@@ -247,6 +271,7 @@ pub fn totals(plan: &RunPlan, state: &RunState, observed: &Observations, ledger:
             uncertain: deaths.iter().map(|death| death.uncertain).sum(),
             unacked_by_death: deaths.iter().map(|death| death.unacked).sum(),
             deaths: deaths.len(),
+            causes: causes(deaths),
         });
     }
     let mut all = Snapshot::new();

@@ -110,6 +110,10 @@ fn interrupted(state: &mut RunState, step: &Step<'_>, requests: &Requests) -> bo
         end(state, Outcome::new(Verdict::Inconclusive, "SliceRefused", message), step.now);
         return true;
     }
+    if let Some(message) = shard_given_up(step.observed).filter(|_| state.phase < Phase::Running) {
+        end(state, Outcome::new(Verdict::Inconclusive, "ShardsLost", message), step.now);
+        return true;
+    }
     let cause = if requests.suspend {
         StopCause::Suspended
     } else if requests.stop_run.as_deref() == Some(&state.id) {
@@ -130,6 +134,18 @@ fn refused_slice(observed: &Observations) -> Option<String> {
         }
         _ => None,
     })
+}
+
+/// Before the start a shard that no further attempt will run keeps everyone waiting for nothing.
+fn shard_given_up(observed: &Observations) -> Option<String> {
+    let shard =
+        observed.shards.iter().find(|shard| shard.given_up && !shard.attempts.iter().any(|attempt| attempt.state.is_alive()))?;
+    let why = shard.attempts.iter().rev().find_map(|attempt| match &attempt.state {
+        AttemptState::Ended { exit_code, reason, message, .. } => Some(merge::cause(*exit_code, reason, message)),
+        _ => None,
+    });
+    let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+    Some(format!("shard {} died {} times and is not tried again{why}", shard.index, shard.attempts.len()))
 }
 
 fn pending(state: &mut RunState, requests: &Requests, now: Timestamp) -> Turn {

@@ -211,7 +211,9 @@ fn summary(view: &View<'_>) -> (Row, String, String) {
         },
         Phase::Running => {
             let until = state.ends_at.map(|end| format!(" until {end:.0}")).unwrap_or_default();
-            (Row::Active, "Publishing".to_owned(), format!("clients publish{until}"))
+            let deaths = view.next.totals.as_ref().and_then(Totals::deaths_in_words);
+            let deaths = deaths.map(|deaths| format!("; {deaths}")).unwrap_or_default();
+            (Row::Active, "Publishing".to_owned(), format!("clients publish{until}{deaths}"))
         }
         _ => match &state.stop {
             Some(stop) => {

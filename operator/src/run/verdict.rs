@@ -41,9 +41,10 @@ pub fn judge(plan: &RunPlan, state: &RunState, totals: &Totals, missing: usize) 
             let message = format!("{message}; but the load generator was the limit: {}", generator.join(", "));
             return Outcome::new(Verdict::Inconclusive, "GeneratorLimited", message);
         }
-        let deaths: usize = totals.groups.iter().map(|group| group.deaths).sum();
-        if deaths > 0 && breaches.iter().all(|breach| breach.deaths_excuse) {
-            let message = format!("{message}; but {deaths} workers died, which may be the cause");
+        if let Some(deaths) = totals.deaths_in_words()
+            && breaches.iter().all(|breach| breach.deaths_excuse)
+        {
+            let message = format!("{message}; but {deaths}, which may be the cause");
             return Outcome::new(Verdict::Inconclusive, "ShardsLost", message);
         }
         return Outcome::new(Verdict::Failed, first.reason, message);
@@ -94,7 +95,8 @@ fn unusable(plan: &RunPlan, state: &RunState, totals: &Totals, missing: usize) -
         return inconclusive("LawBroken", format!("the counts do not add up: {}", residuals.join("; ")));
     }
     if missing > 0 {
-        return inconclusive("ShardsLost", format!("the last counts of {missing} workers were not obtained"));
+        let deaths = totals.deaths_in_words().map(|deaths| format!("; {deaths}")).unwrap_or_default();
+        return inconclusive("ShardsLost", format!("the last counts of {missing} workers were not obtained{deaths}"));
     }
     let taken_over = totals.all.get(Counter::DisconnectTakenOver);
     if taken_over > 0 && totals.groups.iter().all(|group| group.deaths == 0) {
@@ -104,11 +106,15 @@ fn unusable(plan: &RunPlan, state: &RunState, totals: &Totals, missing: usize) -
     let least = &plan.spec.load.min_coverage;
     let thin = totals.groups.iter().find(|group| group.coverage.covered < least.of(group.coverage.planned));
     if let Some(group) = thin {
+        let deaths = totals.deaths_in_words().map(|deaths| format!("; {deaths}")).unwrap_or_default();
+        let away = match group.clients - group.ever_connected() {
+            0 => String::new(),
+            clients => format!("; {clients} clients never connected"),
+        };
         let message = format!(
-            "group {}: {} % of the planned load was there, less than load.minCoverage ({least}); {} workers died",
+            "group {}: {} % of the planned load was there, less than load.minCoverage ({least}){deaths}{away}",
             group.name,
             group.coverage.percent(),
-            group.deaths
         );
         return inconclusive("CoverageTooLow", message);
     }

@@ -137,3 +137,14 @@ fn the_reason_of_refusals_is_in_the_condition_while_others_still_try() {
     assert_eq!(world.phase(), Phase::Connecting);
     assert_eq!(condition(&world.status, "ClientsConnected"), ("False".into(), "NotAuthorized".into()));
 }
+
+#[test]
+fn a_worker_that_does_not_answer_is_not_the_brokers_failure() {
+    let mut world = World::new(with_barrier(json!({"timeout": "10s"})));
+    world.until(Phase::Connecting);
+    world.worker(0, 0).counts = None;
+    world.worker(0, 0).reachable = false;
+    world.until(Phase::Failed);
+    assert_eq!((world.status.reason.as_str(), world.status.verdict), ("ShardsLost", Some(Verdict::Inconclusive)));
+    assert!(world.status.message.contains("workers answer"), "{}", world.status.message);
+}

@@ -194,3 +194,31 @@ fn the_ledger_survives_its_storage_and_counts_nobody_twice() {
     data.insert("group-2".into(), "{}".into());
     assert!(Ledger::from_data(&data).unwrap_err().to_string().contains("group 2"));
 }
+
+#[test]
+fn a_death_shows_in_words_while_the_run_goes_on() {
+    let mut world = World::new(publishers());
+    world.until(Phase::Running);
+    world.run_for(3);
+    world.kill(0, 1, false);
+    world.pass(200);
+    assert!(world.status.message.contains("1 worker died (OOMKilled, exit status 137)"), "{}", world.status.message);
+}
+
+#[test]
+fn a_shard_that_is_not_tried_again_before_the_start_ends_the_run_with_its_last_words() {
+    let mut world = World::new(publishers());
+    world.step();
+    world.worker(0, 1).state = AttemptState::Ended {
+        exit_code: Some(1),
+        reason: "Error".into(),
+        message: "the token cannot be read".into(),
+        at: Some(world.now),
+    };
+    world.pass(200);
+    assert_eq!(world.phase(), Phase::Starting);
+    world.given_up = true;
+    world.pass(200);
+    assert_eq!((world.phase(), world.status.reason.as_str()), (Phase::Failed, "ShardsLost"));
+    assert!(world.status.message.contains("exit status 1: the token cannot be read"), "{}", world.status.message);
+}

@@ -82,6 +82,8 @@ pub struct World {
     pub problems: Vec<StartProblem>,
     pub requests: Requests,
     pub preempted: Option<String>,
+    /// Whether dead shards are not tried again.
+    pub given_up: bool,
     pub log: Vec<Action>,
 }
 
@@ -107,6 +109,7 @@ impl World {
             problems: Vec::new(),
             requests: Requests::default(),
             preempted: None,
+            given_up: false,
             log: Vec::new(),
         }
     }
@@ -313,7 +316,7 @@ impl World {
                     counts: worker.counts.clone(),
                 })
                 .collect(),
-            given_up: false,
+            given_up: self.given_up,
         });
         Observations {
             observing_since: self.since,

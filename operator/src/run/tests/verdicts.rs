@@ -45,6 +45,7 @@ fn end() -> (RunPlan, RunState, Totals) {
         uncertain: 0,
         unacked_by_death: 0,
         deaths: 0,
+        causes: vec![],
     };
     let groups = vec![group(0, devices), group(1, listeners)];
     let totals = Totals { groups, all: Snapshot::new(), complete: true, at: state.ends_at.unwrap() };
