@@ -20,6 +20,7 @@ use kube::{
 };
 use mqtt_loadtest_crds::MqttLoadTest;
 use serde::de::DeserializeOwned;
+use tokio::sync::watch;
 
 use super::{
     build::{MANAGED, NAME_ANNOTATION, UID_LABEL},
@@ -30,6 +31,9 @@ use super::{
 /// An MqttLoadTest as it is read. One that cannot be read (written under another version of the CRD) must not stop the watch
 /// for all others.
 pub type Guarded = DeserializeGuard<MqttLoadTest>;
+
+/// All watches of a scope have shown their first list.
+pub const ALL: u8 = 0b1111;
 
 /// The server ends a watch after so long; the client gives it up 5 s later.
 const WATCH_SECONDS: u32 = 240;
@@ -45,19 +49,17 @@ pub struct Stores {
     pub pods: Store<Pod>,
     /// ConfigMaps of runs, metadata only.
     pub maps: Store<PartialObjectMeta<ConfigMap>>,
+    /// Which of them are filled, one bit each.
+    pub listed: watch::Receiver<u8>,
 }
 
 impl Stores {
-    /// Resolves when every watch has shown its first list. False when one of them ended before.
+    /// Resolves when every watch has shown its first list. False when they ended before.
+    ///
+    /// Not by the stores' own `wait_until_ready`: it wakes only one of those who wait.
     pub fn ready(&self) -> BoxFuture<'static, bool> {
-        let Self { tests, jobs, pods, maps } = self.clone();
-        async move {
-            tests.wait_until_ready().await.is_ok()
-                && jobs.wait_until_ready().await.is_ok()
-                && pods.wait_until_ready().await.is_ok()
-                && maps.wait_until_ready().await.is_ok()
-        }
-        .boxed()
+        let mut listed = self.listed.clone();
+        async move { listed.wait_for(|listed| *listed == ALL).await.is_ok() }.boxed()
     }
 }
 
@@ -93,6 +95,11 @@ pub fn open(
     let (jobs, jobs_writer) = reflector::store();
     let (pods, pods_writer) = reflector::store();
     let (maps, maps_writer) = reflector::store();
+    let (sender, listed) = watch::channel(0);
+    let listing = |bit: u8| {
+        let sender = sender.clone();
+        move || sender.send_modify(|listed| *listed |= bit)
+    };
     let pod_events = watcher(api::<Pod>(client, namespace), ours.clone()).map(move |event| {
         if let Ok(event) = &event {
             pod_log.note(event, Timestamp::now());
@@ -106,12 +113,12 @@ pub fn open(
     });
     let map_events = watcher(api::<PartialObjectMeta<ConfigMap>>(client, namespace), ours.clone());
     let streams = Streams {
-        tests: touched(test_events, Watched::Tests, health, tests_writer),
-        jobs: touched(watcher(api(client, namespace), ours), Watched::Jobs, health, jobs_writer),
-        pods: touched(pod_events, Watched::Pods, health, pods_writer),
-        maps: touched(map_events, Watched::ConfigMaps, health, maps_writer),
+        tests: touched(test_events, Watched::Tests, health, tests_writer, listing(0b0001)),
+        jobs: touched(watcher(api(client, namespace), ours), Watched::Jobs, health, jobs_writer, listing(0b0010)),
+        pods: touched(pod_events, Watched::Pods, health, pods_writer, listing(0b0100)),
+        maps: touched(map_events, Watched::ConfigMaps, health, maps_writer, listing(0b1000)),
     };
-    (Stores { tests, jobs, pods, maps }, streams)
+    (Stores { tests, jobs, pods, maps, listed }, streams)
 }
 
 fn api<K>(client: &Client, namespace: Option<&str>) -> Api<K>
@@ -129,6 +136,7 @@ fn touched<K>(
     kind: Watched,
     health: &Arc<Health>,
     writer: reflector::store::Writer<K>,
+    listed: impl Fn() + Send + 'static,
 ) -> Touched<K>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
@@ -141,6 +149,11 @@ where
             object.managed_fields_mut().clear();
         })
         .reflect(writer)
+        .inspect(move |event| {
+            if matches!(event, Ok(Event::InitDone)) {
+                listed();
+            }
+        })
         .touched_objects()
         .boxed()
 }

@@ -21,6 +21,7 @@ use kube::{
 use mqtt_loadtest_crds::hash::spec_hash;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use super::{
     build::WorkerSettings,
@@ -30,7 +31,7 @@ use super::{
     metrics::Metrics,
     reconcile::reconcile,
     settings::Settings,
-    watch::{Guarded, Stores},
+    watch::{ALL, Guarded, Stores},
 };
 use crate::scrape::Scraper;
 
@@ -67,7 +68,7 @@ impl Bed {
         let (pods, pods_writer) = reflector::store();
         let (maps, maps_writer) = reflector::store();
         let (wake, _) = mpsc::unbounded();
-        let scope = Arc::new(Scope { shared, stores: Stores { tests, jobs, pods, maps }, wake });
+        let scope = Arc::new(Scope { shared, stores: Stores { tests, jobs, pods, maps, listed: watch::channel(ALL).1 }, wake });
         Self { api, scope, jobs: jobs_writer, maps: maps_writer, _tests: tests_writer, _pods: pods_writer }
     }
 
