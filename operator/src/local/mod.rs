@@ -18,7 +18,7 @@ use mqtt_loadtest_worker::protocol::Token;
 
 use crate::{
     run::{
-        Action, Children as Made, Ledger, Leftovers, Next, Observations, Outcome, Requests, RunState, StartProblem, next,
+        Action, Children as Made, Ledger, Leftovers, Next, Observations, Requests, RunState, StartProblem, next,
         rates::Meter,
         report::{self, View},
     },
@@ -85,7 +85,7 @@ pub async fn run(
         progress: Progress::new(options.progress),
     };
     let result = tokio::select! {
-        result = run.to_the_end(&directory, &scraper, &mut children) => result.map(Some),
+        result = run.go_through(&directory, &scraper, &mut children) => result.map(Some),
         () = interrupted => Ok(None),
     };
     children.end().await;
@@ -104,7 +104,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    async fn to_the_end(
+    async fn go_through(
         &mut self,
         directory: &Directory,
         scraper: &Scraper,
@@ -186,9 +186,4 @@ fn random_token() -> String {
 /// The verdict of a status as a run left it.
 pub fn verdict(status: &MqttLoadTestStatus) -> Verdict {
     status.verdict.unwrap_or(Verdict::Inconclusive)
-}
-
-/// The status of a run that its own runtime could not go through with: the numbers allow no judgement.
-pub fn broken(error: &Error) -> Outcome {
-    Outcome::new(Verdict::Inconclusive, "LocalRuntime", error.to_string())
 }

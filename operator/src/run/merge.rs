@@ -154,7 +154,7 @@ impl Totals {
 }
 
 /// Folds every dead attempt that the ledger does not hold yet into a copy of it.
-pub fn fold_dead(plan: &RunPlan, state: &RunState, observed: &Observations) -> Ledger {
+pub fn fold_dead(plan: &RunPlan, state: &RunState, observed: &Observations, now: Timestamp) -> Ledger {
     let mut ledger = observed.ledger.clone();
     for (shard, attempt) in observed.attempts() {
         if !is_dead(attempt) || ledger.holds(shard.group, &attempt.uid) || did_nothing(attempt, state) {
@@ -168,8 +168,8 @@ pub fn fold_dead(plan: &RunPlan, state: &RunState, observed: &Observations) -> L
             AttemptState::Gone { noticed_at } => ("gone".to_owned(), Some(*noticed_at)),
             _ => continue,
         };
-        // Without an instant of its own the death lies somewhere before the end of the window.
-        let at = at.or(state.window_end()).or(attempt.counts.as_ref().map(|counts| counts.at)).unwrap_or(Timestamp::UNIX_EPOCH);
+        // Without an instant of its own the death lies somewhere before now.
+        let at = at.unwrap_or(now).min(now);
         let uncertain = if last_words { 0 } else { unseen_messages(plan, state, shard, attempt, at) };
         let death = Death {
             uid: attempt.uid.clone(),

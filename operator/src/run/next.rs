@@ -45,7 +45,7 @@ pub fn next(plan: &RunPlan, state: &RunState, observed: &Observations, requests:
         return ended::next(state, observed, now);
     }
     let mut state = state.clone();
-    let ledger = fold_dead(plan, &state, observed);
+    let ledger = fold_dead(plan, &state, observed, now);
     let mut totals = merge::totals(plan, &state, observed, &ledger, now);
     let mut actions = Vec::new();
     if ledger != observed.ledger {

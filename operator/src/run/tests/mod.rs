@@ -181,8 +181,7 @@ impl World {
                 self.made = true;
                 for (group, plan) in self.plan.groups.clone().iter().enumerate() {
                     for index in 0..plan.shards {
-                        if !self.shards.contains_key(&(group, index)) {
-                            self.shards.insert((group, index), vec![]);
+                        if self.shards.entry((group, index)).or_default().is_empty() {
                             self.add_attempt(group, index);
                         }
                     }
