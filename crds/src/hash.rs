@@ -20,7 +20,7 @@ pub fn spec_hash(spec: &MqttLoadTestSpec) -> String {
         }
     }
     // serde_json's maps are sorted by key, so the text is canonical.
-    let text = without_defaults(&value, &spec_schema()).unwrap_or_default().to_string();
+    let text = without_defaults(&value, spec_schema()).unwrap_or_default().to_string();
     hex(&Sha256::digest(text.as_bytes())[..8])
 }
 

@@ -63,7 +63,7 @@ fn check(document: Value) -> Document {
     if document.pointer("/metadata/name").is_none() {
         problems.push("metadata.name: is missing".to_owned());
     }
-    unknown_fields("spec", &document["spec"], &spec_schema(), &mut problems);
+    unknown_fields("spec", &document["spec"], spec_schema(), &mut problems);
     let result = match serde_json::from_value::<MqttLoadTest>(document) {
         Err(error) => {
             problems.push(format!("spec: {error}"));

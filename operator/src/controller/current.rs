@@ -104,7 +104,9 @@ impl Current {
         let names = Names::new(&run);
         let again = spec_hash(&test.spec) == state.spec_hash;
         let client = &scope.shared.client;
-        let stored = if state.started_at.is_some() { data(client, &run, &names.plan).await? } else { None };
+        // An object at rest costs no request: of a run that is torn down nothing is left to read.
+        let made = state.started_at.is_some() && (!state.ended() || leftovers(scope, &run).others);
+        let stored = if made { data(client, &run, &names.plan).await? } else { None };
         let stored = stored.and_then(|data| data.get(PLAN_KEY).and_then(|text| serde_json::from_str::<RunPlan>(text).ok()));
         let plan = match stored.filter(|plan| plan.run == run) {
             Some(plan) => plan,

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube::{ResourceExt, runtime::controller::Action as Requeue};
 use mqtt_loadtest_crds::{MqttLoadTest, MqttLoadTestStatus, status::Phase};
 use tracing::{info, warn};
@@ -31,6 +31,10 @@ const FASTEST: Duration = Duration::from_millis(200);
 const SLOWEST: Duration = Duration::from_secs(2);
 /// Events of a start that does not get on are read this often.
 const EVENTS_EVERY: Duration = Duration::from_secs(4);
+/// Numbers of a long run are written this far apart, which keeps a run under ten writes a minute.
+const NUMBERS_EVERY: SignedDuration = SignedDuration::from_secs(15);
+/// A run that has published for so long is a long one.
+const LONG: SignedDuration = SignedDuration::from_secs(60);
 /// Refused children are tried again this often.
 const REFUSED_RETRY: Duration = Duration::from_secs(5);
 
@@ -131,7 +135,13 @@ async fn store(
 ) -> Result<(), Error> {
     let stored = test.status.clone().unwrap_or_default();
     let moved = next.state != *begun.state;
-    if moved || report::is_due(&stored, status, memory.last_write, now) {
+    let long = next.state.phase == Phase::Running && next.state.barrier_at.is_some_and(|at| now.duration_since(at) > LONG);
+    let last_write = match memory.last_write {
+        // As if it had been just now: only a transition is due.
+        Some(last) if long && now.duration_since(last) < NUMBERS_EVERY => Some(now),
+        other => other,
+    };
+    if moved || report::is_due(&stored, status, last_write, now) {
         write(scope, test, memory, &stored, status).await?;
     }
     if next.state.ended() && !begun.state.ended() {
