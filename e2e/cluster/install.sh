@@ -35,6 +35,14 @@ install_operator() { # further arguments go to helm
     kubectl -n "$RELEASE_NAMESPACE" logs --selector "app.kubernetes.io/instance=$RELEASE" --tail 20 >&2 || true
     die "the chart did not install; see above, and 'kubectl -n $RELEASE_NAMESPACE describe pods'"
   }
+  # helm waits for new pods, not for old ones to be gone, one of which may still lead.
+  wait_until 60 "the operator's old pods to end" only_new_pods
+}
+only_new_pods() {
+  local deployment pods
+  deployment=$(kubectl -n "$RELEASE_NAMESPACE" get deployments --selector "app.kubernetes.io/instance=$RELEASE" -o jsonpath='{.items[0].spec.replicas}')
+  pods=$(kubectl -n "$RELEASE_NAMESPACE" get pods --selector "app.kubernetes.io/instance=$RELEASE" --no-headers | wc -l)
+  [ "$pods" -eq "$deployment" ]
 }
 
 install_mosquitto() {

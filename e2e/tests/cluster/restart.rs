@@ -63,7 +63,10 @@ async fn a_deleted_test_is_gone_with_everything_and_its_clients_say_goodbye() ->
         test.leaves_nothing(Duration::from_secs(30)).await?;
         let flows = capture.stop().await?;
         assert_eq!(flows.of(Sender::Client, PacketType::Disconnect).count(), 201);
-        ensure!(!broker.log().await?.contains("closed its connection"), "a client left without a DISCONNECT");
+        // Mosquitto's words for a connection that ends without one; the startup probe's has no name.
+        let log = broker.log().await?;
+        let dead = log.lines().filter(|line| line.contains("closed its connection") && !line.contains("<unknown>"));
+        assert_eq!(dead.collect::<Vec<_>>(), Vec::<&str>::new());
         Ok(())
     })
     .await

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use mqtt_loadtest_crds::status::{MqttLoadTestStatus, Phase, Verdict};
 use mqtt_loadtest_e2e::{
-    AuditLog, Capture, Lane, LoadTest, Mosquitto, Operator, PacketType, PodRecorder, Sender, condition, test_bed,
+    AuditEvent, AuditLog, Capture, Lane, LoadTest, Mosquitto, Operator, PacketType, PodRecorder, Sender, condition, test_bed,
 };
 use mqtt_loadtest_worker::accounting::{Counter, summary};
 use serde_json::json;
@@ -181,7 +181,9 @@ async fn a_run_writes_its_status_rarely_and_an_idle_operator_asks_for_nothing() 
         test.in_phase(Phase::Running, START).await?;
         let writes = || -> Result<usize> {
             let events = log.of(&Operator::username())?;
-            Ok(events.iter().filter(|event| event.is_write() && event.is_about("mqttloadtests")).count())
+            let ours = |event: &&AuditEvent| event.object_ref.as_ref().is_some_and(|object| object.namespace == bed.namespace);
+            let status = |event: &&AuditEvent| event.is_write() && event.is_about("mqttloadtests");
+            Ok(events.iter().filter(ours).filter(status).count())
         };
         let before = writes()?;
         tokio::time::sleep(Duration::from_secs(50)).await;
@@ -191,6 +193,8 @@ async fn a_run_writes_its_status_rarely_and_an_idle_operator_asks_for_nothing() 
         passed(&test.finished(Duration::from_secs(60)).await?)?;
         test.leaves_nothing(Duration::from_secs(30)).await?;
 
+        // What it still does for the run that ended is done after some seconds.
+        tokio::time::sleep(Duration::from_secs(10)).await;
         let idle = AuditLog::from_now(bed.cluster)?;
         tokio::time::sleep(Duration::from_secs(20)).await;
         let asked = idle.of(&Operator::username())?;
