@@ -212,20 +212,30 @@ fn jobs_of(stores: &Stores, run: &RunIdentity) -> Vec<Arc<Job>> {
     stores.jobs.state_filter(|job: &Job| is(job, UID_LABEL, &run.uid) && is(job, RUN_LABEL, &run.id))
 }
 
-/// What the watches show of a run.
-pub fn remains(stores: &Stores, run: &RunIdentity) -> Remains {
+/// Names of the ConfigMaps of a run that their watch shows.
+fn maps_of(stores: &Stores, run: &RunIdentity) -> Vec<String> {
     let is = |map: &PartialObjectMeta<ConfigMap>, label: &str, value: &str| {
         map.labels().get(label).is_some_and(|other| other == value)
     };
     let maps = stores.maps.state_filter(|map| is(map, UID_LABEL, &run.uid) && is(map, RUN_LABEL, &run.id));
-    Remains { jobs: jobs_of(stores, run), maps: maps.iter().map(|map| map.name_any()).collect() }
+    maps.iter().map(|map| map.name_any()).collect()
+}
+
+/// What the watches show of a run, for its teardown.
+pub fn remains(scope: &Scope, run: &RunIdentity) -> Remains {
+    let pods = scope.shared.pods.of(&(run.uid.clone(), run.id.clone()));
+    let is_busy = |pod: &PodFacts| pod.exists && matches!(pod.state, PodState::Pending(_) | PodState::Running { .. });
+    Remains {
+        jobs: jobs_of(&scope.stores, run),
+        maps: maps_of(&scope.stores, run),
+        busy: pods.into_iter().filter(is_busy).map(|pod| pod.group).collect(),
+    }
 }
 
 /// What is left of a run.
 pub fn leftovers(scope: &Scope, run: &RunIdentity) -> Leftovers {
-    let Remains { jobs, maps } = remains(&scope.stores, run);
-    let pods = !jobs.is_empty() || scope.shared.pods.any_left(&(run.uid.clone(), run.id.clone()));
-    Leftovers { pods, others: !maps.is_empty() }
+    let pods = !jobs_of(&scope.stores, run).is_empty() || scope.shared.pods.any_left(&(run.uid.clone(), run.id.clone()));
+    Leftovers { pods, others: !maps_of(&scope.stores, run).is_empty() }
 }
 
 /// Ids of the runs of an object of which anything is left.

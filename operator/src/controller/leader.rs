@@ -11,10 +11,11 @@ use tracing::{info, warn};
 
 use super::settings::Settings;
 
-/// A lease that is not renewed for so long is free for others.
-const LEASE_SECONDS: u64 = 15;
+/// A lease that is not renewed for so long is free for others. Also the longest that a replica takes to notice that it was given
+/// back: it sleeps until the lease that it knows would expire.
+const LEASE_SECONDS: u64 = 10;
 /// It is renewed so long before.
-const GRACE_SECONDS: u64 = 10;
+const GRACE_SECONDS: u64 = 7;
 /// Longest wait for giving it back at the end.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
 

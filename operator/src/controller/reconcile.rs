@@ -182,7 +182,7 @@ async fn begin(
         memory.current = None;
         for id in left {
             let run = identity(test, &id);
-            teardown(&scope.shared.client, &run, &remains(&scope.stores, &run), &mut memory.deleted, false).await?;
+            teardown(&scope.shared.client, &run, &remains(scope, &run), &mut memory.deleted, false).await?;
         }
         return Ok(Requeue::requeue(SOON));
     }
@@ -235,7 +235,7 @@ async fn apart(
     let mut busy = false;
     for id in left {
         let run = identity(test, &id);
-        let remains = remains(&scope.stores, &run);
+        let remains = remains(scope, &run);
         let kept = keep && remains.maps.is_empty() && remains.jobs.iter().all(|job| is_kept(job));
         if !kept {
             teardown(&scope.shared.client, &run, &remains, &mut memory.deleted, keep).await?;

@@ -213,7 +213,7 @@ async fn act(
         }
         Action::Teardown { keep_pods } => {
             let run = &current.plan.run;
-            teardown(&shared.client, run, &remains(&scope.stores, run), deleted, *keep_pods).await?;
+            teardown(&shared.client, run, &remains(scope, run), deleted, *keep_pods).await?;
             current.made_at = None;
         }
     }

@@ -1,7 +1,7 @@
 //! Deleting what was made for a run. The plan goes last, and with it the token, which it owns.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fmt::Debug,
     sync::Arc,
     time::{Duration, Instant},
@@ -17,11 +17,11 @@ use kube::{
 };
 use mqtt_loadtest_crds::plan::RunIdentity;
 use serde::de::DeserializeOwned;
-use serde_json::json;
+use serde_json::{Value, json};
 use tracing::info;
 
 use super::{
-    build::Names,
+    build::{GROUP_LABEL, Names},
     error::{Error, timed},
 };
 
@@ -53,6 +53,8 @@ pub struct Remains {
     pub jobs: Vec<Arc<Job>>,
     /// Names of its ConfigMaps.
     pub maps: Vec<String>,
+    /// Groups that have a pod which is not over.
+    pub busy: HashSet<String>,
 }
 
 /// Deletes everything of a run. With `keep_pods` its finished pods stay for an hour: the Jobs are ended instead, which deletes
@@ -73,7 +75,8 @@ pub async fn teardown(
     for job in &remains.jobs {
         let name = job.name_any();
         if keep_pods && has_logs(job) {
-            keep(client, namespace, job).await?;
+            let busy = job.labels().get(GROUP_LABEL).is_some_and(|group| remains.busy.contains(group));
+            keep(client, namespace, job, busy).await?;
         } else if job.metadata.deletion_timestamp.is_none() && deleted.is_due("Job", &name, now) {
             delete::<Job>(client, namespace, &name, "delete a Job").await?;
         }
@@ -101,26 +104,33 @@ pub fn is_finished(job: &Job) -> bool {
     conditions.is_some_and(|all| all.iter().any(|c| matches!(c.type_.as_str(), "Complete" | "Failed") && c.status == "True"))
 }
 
-/// Whether [`keep`] has been done.
+/// Whether a Job is on its way out by itself.
 pub fn is_kept(job: &Job) -> bool {
     job.spec.as_ref().and_then(|spec| spec.ttl_seconds_after_finished) == Some(KEEP_SECONDS)
 }
 
-async fn keep(client: &Client, namespace: &str, job: &Job) -> Result<(), Error> {
-    if is_kept(job) {
-        return Ok(());
-    }
-    // A Job over its deadline fails and has its running pods deleted; pods that ended stay until the TTL has passed.
-    let patch = if is_finished(job) {
-        json!({"spec": {"ttlSecondsAfterFinished": KEEP_SECONDS}})
-    } else {
-        json!({"spec": {"ttlSecondsAfterFinished": KEEP_SECONDS, "activeDeadlineSeconds": 1}})
-    };
+async fn keep(client: &Client, namespace: &str, job: &Job, busy: bool) -> Result<(), Error> {
+    let Some(patch) = keeping(job, busy) else { return Ok(()) };
     let api: Api<Job> = Api::namespaced(client.clone(), namespace);
     match timed("keep a finished Job", api.patch(&job.name_any(), &PatchParams::default(), &Patch::Merge(patch))).await {
         Err(error) if error.is(404) => Ok(()),
         done => done.map(drop),
     }
+}
+
+/// What has to be changed of a Job so that its finished pods stay for a while and no other does. A Job over its deadline
+/// fails and has its running pods deleted; where all have ended, the deadline would only hit those that the Job controller has
+/// not seen end yet.
+fn keeping(job: &Job, busy: bool) -> Option<Value> {
+    let mut spec = serde_json::Map::new();
+    if !is_kept(job) {
+        spec.insert("ttlSecondsAfterFinished".into(), KEEP_SECONDS.into());
+    }
+    let over = job.spec.as_ref().and_then(|spec| spec.active_deadline_seconds) == Some(1);
+    if busy && !over && !is_finished(job) {
+        spec.insert("activeDeadlineSeconds".into(), 1.into());
+    }
+    (!spec.is_empty()).then(|| json!({"spec": spec}))
 }
 
 /// Deletes an object, and in the background what it owns. One that is not there is fine.
@@ -161,6 +171,18 @@ mod tests {
         assert!(!has_logs(&job(json!({"active": 4}))));
         assert!(has_logs(&job(json!({"active": 4, "ready": 1}))));
         assert!(has_logs(&job(json!({"failed": 1}))));
+    }
+
+    #[test]
+    fn a_kept_job_is_ended_only_while_a_pod_of_it_runs() {
+        let running = job(json!({"active": 1}));
+        assert_eq!(keeping(&running, false), Some(json!({"spec": {"ttlSecondsAfterFinished": 3600}})));
+        let both = json!({"spec": {"ttlSecondsAfterFinished": 3600, "activeDeadlineSeconds": 1}});
+        assert_eq!(keeping(&running, true), Some(both.clone()));
+        let kept: Job = serde_json::from_value(json!({"metadata": {"name": "j"}, "spec": {
+            "template": {}, "ttlSecondsAfterFinished": 3600, "activeDeadlineSeconds": 1}}))
+        .unwrap();
+        assert_eq!(keeping(&kept, true), None);
     }
 
     #[test]
