@@ -46,6 +46,8 @@ use crate::status::MqttLoadTestStatus;
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
+// Printer columns share their type, which the lint takes for a repetition.
+#[allow(clippy::duplicated_attributes)]
 pub struct MqttLoadTestSpec {
     /// The MQTT platform under test.
     pub broker: Broker,

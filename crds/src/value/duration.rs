@@ -34,8 +34,8 @@ impl TestDuration {
     /// A duration of whole seconds, written in the largest unit that fits.
     pub fn seconds(seconds: u64) -> Self {
         let text = match seconds {
-            1.. if seconds % 3600 == 0 => format!("{}h", seconds / 3600),
-            1.. if seconds % 60 == 0 => format!("{}m", seconds / 60),
+            1.. if seconds.is_multiple_of(3600) => format!("{}h", seconds / 3600),
+            1.. if seconds.is_multiple_of(60) => format!("{}m", seconds / 60),
             _ => format!("{seconds}s"),
         };
         Self { text, value: Duration::from_secs(seconds) }

@@ -118,7 +118,8 @@ fn requests(scope: &Scope, test: &MqttLoadTest, state: &RunState) -> Requests {
     let queued = waits && {
         let created = test.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
         let uid = test.uid().unwrap_or_default();
-        !shared.capacity.admit(&uid, created, shared.under_way().into_iter().filter(|other| *other != uid))
+        let name = format!("{}/{}", test.namespace().unwrap_or_default(), test.name_any());
+        !shared.capacity.admit(&uid, created, &name, shared.under_way().into_iter().filter(|other| *other != uid))
     };
     Requests { suspend: test.spec.suspend, stop_run: test.spec.stop_run.clone(), queued }
 }
