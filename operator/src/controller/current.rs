@@ -225,10 +225,12 @@ fn maps_of(stores: &Stores, run: &RunIdentity) -> Vec<String> {
 pub fn remains(scope: &Scope, run: &RunIdentity) -> Remains {
     let pods = scope.shared.pods.of(&(run.uid.clone(), run.id.clone()));
     let is_busy = |pod: &PodFacts| pod.exists && matches!(pod.state, PodState::Pending(_) | PodState::Running { .. });
+    let has_run = |pod: &PodFacts| pod.exists && matches!(pod.state, PodState::Running { .. } | PodState::Ended { .. });
     Remains {
         jobs: jobs_of(&scope.stores, run),
         maps: maps_of(&scope.stores, run),
-        busy: pods.into_iter().filter(is_busy).map(|pod| pod.group).collect(),
+        busy: pods.iter().filter(|pod| is_busy(pod)).map(|pod| pod.group.clone()).collect(),
+        ran: pods.iter().filter(|pod| has_run(pod)).map(|pod| pod.group.clone()).collect(),
     }
 }
 

@@ -266,10 +266,14 @@ async fn pods_of_a_failed_run_stay_an_hour_for_their_logs() {
     bed.test(|_| {}, Value::Null);
     bed.reconcile().await.unwrap();
     let job = bed.show_children().into_iter().find(|path| path.contains("/jobs/")).unwrap();
-    let mut ran = bed.api.get(&job).unwrap();
-    ran["status"] = json!({"succeeded": 1, "conditions": [{"type": "Complete", "status": "True"}]});
-    bed.api.put(&job, &ran);
-    bed.show_children();
+    let labels = bed.api.get(&job).unwrap()["metadata"]["labels"].clone();
+    let pod = json!({
+        "metadata": {"name": "p", "namespace": "ns", "uid": "p-1", "labels": labels,
+                     "annotations": {"batch.kubernetes.io/job-completion-index": "0"}},
+        "status": {"phase": "Succeeded", "containerStatuses": [
+            {"name": "worker", "image": "i", "imageID": "", "ready": false, "restartCount": 0, "state": {"terminated": {"exitCode": 0}}}]}
+    });
+    bed.scope.shared.pods.note(&Event::Apply(read(pod)), k8s_openapi::jiff::Timestamp::now());
     bed.test(|_| {}, ended(&bed, "Failed"));
     bed.scope.shared.forget("u-1");
     bed.api.writes();
