@@ -44,8 +44,8 @@ impl Broker {
     }
 
     /// Starts the discarding sink.
-    pub fn sink() -> Result<Self> {
-        let mut process = Process::role("sink", &[])?;
+    pub fn sink(payload: usize) -> Result<Self> {
+        let mut process = Process::role("sink", &[payload.to_string()])?;
         let port: u16 = process.expect("port", Duration::from_secs(5))?.parse()?;
         Ok(Self { address: ([127, 0, 0, 1], port).into(), process, _directory: None })
     }

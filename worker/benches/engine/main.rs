@@ -55,6 +55,9 @@ struct Options {
     /// Only these contenders.
     #[arg(long, value_delimiter = ',')]
     contenders: Vec<String>,
+    /// The worker's program; default: the one of this workspace, built with this benchmark.
+    #[arg(long, default_value = env!("CARGO_BIN_EXE_mqtt-loadtest-worker"))]
+    worker: PathBuf,
     /// Where the results go; default: bench.json in the target directory.
     #[arg(long)]
     output: Option<PathBuf>,
@@ -83,7 +86,7 @@ fn role(args: &[String]) -> Result<()> {
     let (role, rest) = args.split_first().context("role needs a name")?;
     match role.as_str() {
         "guard" => process::guard(rest),
-        "sink" => sink::run(),
+        "sink" => sink::run(rest.first().context("sink needs the payload size")?.parse()?),
         // The role stands where clap expects the name of the program.
         "floor" => floor::run(&Load::parse_from(args)),
         "eventloop" => eventloop::run(&Load::parse_from(args)),
@@ -134,9 +137,10 @@ fn suite(options: &Options) -> Result<()> {
 
 fn contenders(options: &Options, target: &Path) -> Vec<Contender> {
     let wanted = |name: &str| options.contenders.is_empty() || options.contenders.iter().any(|c| c == name);
-    let worker = PathBuf::from(env!("CARGO_BIN_EXE_mqtt-loadtest-worker"));
-    let mut contenders: Vec<_> =
-        [Contender::Floor, Contender::EventLoop, Contender::Worker(worker)].into_iter().filter(|c| wanted(c.name())).collect();
+    let mut contenders: Vec<_> = [Contender::Floor, Contender::EventLoop, Contender::Worker(options.worker.clone())]
+        .into_iter()
+        .filter(|c| wanted(c.name()))
+        .collect();
     if wanted("paho") {
         match Contender::paho(target) {
             Ok(paho) => contenders.push(paho),

@@ -134,6 +134,11 @@ pub fn resident_kib(pid: Pid) -> Result<f64> {
     Ok(line.split_whitespace().nth(1).context("no figure")?.parse()?)
 }
 
+/// How many descriptors a process has open.
+pub fn descriptors(pid: Pid) -> Result<usize> {
+    Ok(std::fs::read_dir(format!("/proc/{pid}/fd"))?.count())
+}
+
 /// The role `guard`: runs a program that does not speak our lines, says `pid N`, and ends it when the suite has gone.
 pub fn guard(args: &[String]) -> Result<()> {
     let (program, args) = args.split_first().context("guard needs a program")?;

@@ -89,6 +89,9 @@ pub fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     Some((values[(n - 1) / 2] + values[n / 2]) / 2.0)
 }
 
+/// Share of the asked rate below which a row says more about the machine than about the contender.
+const ACHIEVED: f64 = 0.95;
+
 /// The table on standard output.
 pub fn print(rows: &[Row]) {
     println!(
@@ -109,6 +112,9 @@ pub fn print(rows: &[Row]) {
             row.achieved * 100.0,
             row.unit
         );
+    }
+    if rows.iter().any(|row| row.achieved < ACHIEVED) {
+        println!("Rates below {:.0} %: the machine was too busy, those ratios mean little.", ACHIEVED * 100.0);
     }
 }
 

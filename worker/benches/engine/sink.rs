@@ -22,8 +22,9 @@ struct Peer {
     v5: bool,
 }
 
-/// Listens on a free port of loopback, says `port N`, and serves until the suite ends it.
-pub fn run() -> Result<()> {
+/// Listens on a free port of loopback, says `port N`, and serves until the suite ends it. Only messages that can hold
+/// `payload` bytes are counted.
+pub fn run(payload: usize) -> Result<()> {
     let control = Control::listen();
     let mut poll = Poll::new()?;
     let mut listener = TcpListener::bind("127.0.0.1:0".parse()?)?;
@@ -43,7 +44,7 @@ pub fn run() -> Result<()> {
                 let slot = &mut peers[event.token().0];
                 // A closed or broken connection is the end of one peer, not of the sink.
                 if let Some(peer) = slot
-                    && serve(peer, &mut scratch, &mut published).is_err()
+                    && serve(peer, payload, &mut scratch, &mut published).is_err()
                 {
                     *slot = None;
                 }
@@ -62,7 +63,7 @@ fn accept(poll: &Poll, listener: &TcpListener, peers: &mut Vec<Option<Peer>>) ->
     Ok(())
 }
 
-fn serve(peer: &mut Peer, scratch: &mut [u8], published: &mut u64) -> Result<()> {
+fn serve(peer: &mut Peer, payload: usize, scratch: &mut [u8], published: &mut u64) -> Result<()> {
     let mut answers = Vec::new();
     let (scanner, v5) = (&mut peer.scanner, &mut peer.v5);
     read(&mut peer.stream, scratch, |bytes| {
@@ -72,7 +73,7 @@ fn serve(peer: &mut Peer, scratch: &mut [u8], published: &mut u64) -> Result<()>
                 answers.extend_from_slice(if *v5 { &[0x20, 3, 0, 0, 0] } else { &[0x20, 2, 0, 0] });
             }
             3 => {
-                *published += 1;
+                *published += u64::from(body.len() > payload);
                 if first & 0x06 == 0x02
                     && let Some(id) = frames::packet_id(body)
                 {

@@ -13,7 +13,7 @@ use crate::broker::Broker;
 use crate::contender::{Contender, Running};
 use crate::frames::Protocol;
 use crate::load::{Kind, Load};
-use crate::process::{Process, cpu, resident_kib};
+use crate::process::{Process, cpu, descriptors, resident_kib};
 use crate::worker;
 use crate::workload::{Effort, Measure, SOURCE_CLIENTS, Workload};
 
@@ -23,6 +23,9 @@ const READY_TIMEOUT: Duration = Duration::from_secs(120);
 const FEW: usize = 100;
 /// Time for allocations of connecting to be done with.
 const SETTLE: Duration = Duration::from_secs(1);
+
+/// Time in which every client sends a few messages.
+const BUSY: Duration = Duration::from_secs(3);
 
 /// One measured run of one contender.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +44,7 @@ pub type Samples = Vec<Option<Sample>>;
 /// Runs one workload for all contenders. Failures are said on standard error and returned as their number.
 pub fn run(workload: &Workload, contenders: &[Contender], protocol: Protocol, effort: Effort) -> Result<(Vec<Samples>, usize)> {
     let mut broker = match workload.measure {
-        Measure::RatePerCore { .. } => Broker::sink()?,
+        Measure::RatePerCore { .. } => Broker::sink(workload.payload)?,
         Measure::CpuPerMessage { .. } | Measure::Memory { .. } => Broker::mosquitto()?,
     };
     let mut samples = vec![vec![None; effort.rounds]; contenders.len()];
@@ -137,9 +140,18 @@ fn source(load: &Load) -> Result<Process> {
 /// Resident memory of many connections less that of a few, per connection.
 fn memory(contender: &Contender, load: &Load, effort: Effort) -> Result<Sample> {
     let resident = |clients: usize| -> Result<f64> {
-        let load = Load { clients, id: format!("{}-{clients}", load.id), ..load.clone() };
-        let running = start(contender, &load)?;
+        // A client that publishes does so once a second.
+        let rate = if load.kind == Kind::Send { clients as u64 } else { 0 };
+        let load = Load { clients, rate, id: format!("{}-{clients}", load.id), ..load.clone() };
+        let mut running = start(contender, &load)?;
+        if load.kind == Kind::Send {
+            running.go()?;
+            sleep(BUSY);
+            ensure!(running.count()? >= clients as u64, "not every client has sent within {BUSY:?}");
+        }
         sleep(SETTLE);
+        let open = descriptors(running.pid())?;
+        ensure!(open >= clients, "only {open} descriptors are open: {clients} clients cannot be connected");
         resident_kib(running.pid())
     };
     let few = resident(FEW)?;

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context, Result, bail, ensure};
 use mqtt_loadtest_crds::MqttLoadTestSpec;
 use mqtt_loadtest_crds::plan::{RunIdentity, RunPlan};
-use mqtt_loadtest_worker::accounting::Counter;
 use mqtt_loadtest_worker::accounting::metrics::{Format, Limits, decode};
+use mqtt_loadtest_worker::accounting::{Counter, Snapshot};
 use mqtt_loadtest_worker::engine::plan::ShardPlan;
 use mqtt_loadtest_worker::protocol::{METRICS, READYZ, RELEASE, Release, START, STATUS, ShardPhase, ShardStatus, Start};
 use nix::unistd::Pid;
@@ -22,7 +22,7 @@ use crate::process::Process;
 use crate::workload::SOURCE_CLIENTS;
 
 /// Asked for where there is no limit: more than any engine sends on one core. Slots that cannot be sent are skipped.
-const UNLIMITED_RATE: u64 = 2_000_000;
+const UNLIMITED_RATE: u64 = 50_000_000;
 /// Clients that connect per second; connecting is not measured.
 const CONNECT_RATE: u64 = 2_000;
 /// Longer than any measurement.
@@ -42,7 +42,8 @@ pub struct Worker {
     guard: Process,
     url: String,
     token: String,
-    counter: fn(&mqtt_loadtest_worker::accounting::Snapshot) -> u64,
+    clients: u64,
+    counter: fn(&Snapshot) -> u64,
     runtime: tokio::runtime::Runtime,
     http: reqwest::Client,
     _files: tempfile::TempDir,
@@ -57,7 +58,7 @@ impl Worker {
         std::fs::write(path("plan.json"), serde_json::to_vec(&plan(load)?)?)?;
         std::fs::write(path("token"), &token)?;
         let address: SocketAddr = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-        let args = [
+        let mut args = vec![
             format!("--plan={}", path("plan.json")),
             format!("--group-index={}", group(load)),
             format!("--listen={address}"),
@@ -66,13 +67,18 @@ impl Worker {
             format!("--termination-log={}", path("termination-log")),
             "--linger=1s".into(),
         ];
-        let variables = [("JOB_COMPLETION_INDEX", "0"), ("ATTEMPT", "0"), ("RUST_LOG", "warn")];
+        if load.kind == Kind::Send && load.rate == 0 {
+            // How much one core sends is the question there.
+            args.push("--threads=1".into());
+        }
+        let variables = [("JOB_COMPLETION_INDEX", "0"), ("ATTEMPT", "0"), ("RUST_LOG", "error")];
         let (guard, pid) = Process::guarded(&program.display().to_string(), &args, &variables)?;
         Ok(Self {
             pid,
             guard,
             url: format!("http://{address}"),
             token,
+            clients: load.clients as u64,
             counter: match (load.kind, load.qos) {
                 (Kind::Send, 0) => |snapshot| snapshot.get(Counter::SentQos0),
                 (Kind::Send, _) => |snapshot| snapshot.get(Counter::Acked),
@@ -103,6 +109,10 @@ impl Worker {
         })
     }
 
+    fn counts(&self) -> Result<Snapshot> {
+        Ok(decode(&self.get(METRICS)?, &Limits::default())?)
+    }
+
     fn until(&mut self, deadline: Instant, what: &str, reached: impl Fn(&Self) -> Result<bool>) -> Result<()> {
         loop {
             self.guard.check()?;
@@ -131,7 +141,16 @@ impl Running for Worker {
         self.until(deadline, "connected", |worker| {
             let status: ShardStatus = serde_json::from_slice(&worker.get(STATUS)?)?;
             Ok(status.phase >= ShardPhase::Connected)
-        })
+        })?;
+        // That phase is reached too when clients were given up.
+        let counts = self.counts()?;
+        let (connected, failed) = (counts.get(Counter::ConnectsSucceeded), counts.total("connects_failed"));
+        ensure!(
+            (connected, failed) == (self.clients, 0),
+            "{connected} of {} clients connected, {failed} attempts failed",
+            self.clients
+        );
+        Ok(())
     }
 
     fn go(&mut self) -> Result<()> {
@@ -140,7 +159,7 @@ impl Running for Worker {
     }
 
     fn count(&mut self) -> Result<u64> {
-        Ok((self.counter)(&decode(&self.get(METRICS)?, &Limits::default())?))
+        self.counts().map(|counts| (self.counter)(&counts))
     }
 }
 

@@ -8,7 +8,7 @@ use crate::load::Kind;
 const SEND_BAR: f64 = 1.25;
 /// Worker's CPU per message received, over the receiving floor's, at most.
 const RECEIVE_BAR: f64 = 1.25;
-/// KiB of resident memory per idle TCP connection, at most.
+/// KiB of resident memory per TCP connection, at most.
 const MEMORY_BAR_KIB: f64 = 6.0;
 /// QoS 0 messages a second from one core against a discarding sink, at least.
 const FLOOD_BAR: f64 = 250_000.0;
@@ -31,7 +31,7 @@ pub enum Measure {
         /// Lowest rate.
         bar: f64,
     },
-    /// KiB of resident memory per idle connection; the bar is the size itself.
+    /// KiB of resident memory per connection; the bar is the size itself.
     Memory {
         /// Largest size.
         bar: f64,
@@ -69,7 +69,7 @@ pub struct Workload {
 }
 
 /// Every workload, in the order of the table.
-pub const ALL: [Workload; 7] = [
+pub const ALL: [Workload; 8] = [
     Workload {
         name: "send-qos1-1KiB",
         kind: Kind::Send,
@@ -131,6 +131,15 @@ pub const ALL: [Workload; 7] = [
         rate: 0,
         qos: 0,
         payload: 0,
+        measure: Measure::Memory { bar: MEMORY_BAR_KIB },
+    },
+    Workload {
+        name: "busy-memory",
+        kind: Kind::Send,
+        clients: 10_000,
+        rate: 0,
+        qos: 1,
+        payload: 1024,
         measure: Measure::Memory { bar: MEMORY_BAR_KIB },
     },
 ];
