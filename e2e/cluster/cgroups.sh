@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# A cgroup root for each node's kubelet, so that several share a machine: /node-1, /node-2, ... in every hierarchy
+# A cgroup root for each node's kubelet, so that several share a machine: /mlt-node-1, /mlt-node-2, ... in every hierarchy
 # of cgroup v1, or in the one of v2.
 
 cgroup_up() { # I
@@ -10,19 +10,19 @@ cgroup_up() { # I
     for controller in "${controllers[@]}"; do
       echo "+$controller" >/sys/fs/cgroup/cgroup.subtree_control 2>/dev/null || true
     done
-    mkdir -p "/sys/fs/cgroup/node-$1"
+    mkdir -p "/sys/fs/cgroup/mlt-node-$1"
     return
   fi
-  for group in /sys/fs/cgroup/*/; do mkdir -p "${group}node-$1"; done
-  for file in cpus mems; do cat "/sys/fs/cgroup/cpuset/cpuset.$file" >"/sys/fs/cgroup/cpuset/node-$1/cpuset.$file"; done
+  for group in /sys/fs/cgroup/*/; do mkdir -p "${group}mlt-node-$1"; done
+  for file in cpus mems; do cat "/sys/fs/cgroup/cpuset/cpuset.$file" >"/sys/fs/cgroup/cpuset/mlt-node-$1/cpuset.$file"; done
 }
 
 # Empty groups only: whoever lives in one must have ended before.
 cgroups_down() {
-    for _ in $(seq 50); do
-    find /sys/fs/cgroup -maxdepth 2 -type d -name 'node-[1-9]' -prune -exec find {} -depth -type d -delete \; 2>/dev/null || true
-    [ -n "$(find /sys/fs/cgroup -maxdepth 2 -type d -name 'node-[1-9]' -print -quit)" ] || return 0
+  for _ in $(seq 50); do
+    find /sys/fs/cgroup -maxdepth 2 -type d -name 'mlt-node-[1-9]' -prune -exec find {} -depth -type d -delete \; 2>/dev/null || true
+    [ -n "$(find /sys/fs/cgroup -maxdepth 2 -type d -name 'mlt-node-[1-9]' -print -quit)" ] || return 0
     sleep 0.1
   done
-  say "cgroups $(find /sys/fs/cgroup -maxdepth 2 -type d -name 'node-[1-9]' | tr '\n' ' ')are still in use"
+  say "cgroups $(find /sys/fs/cgroup -maxdepth 2 -type d -name 'mlt-node-[1-9]' | tr '\n' ' ')are still in use"
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs etcd, kube-apiserver, kube-controller-manager, kube-scheduler and CoreDNS and waits on them, in a mount and PID
 # namespace of its own (supervise.sh makes it). The certificates are there already.
+# Argument: the state folder, which tells whose process this is.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 PKI=$STATE/pki

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs containerd, kubelet and kube-proxy as node number I (1 to 3) and waits on them, in a mount, PID and network
-# namespace of its own, where eth0 is already there (supervise.sh and network.sh make these). Argument: I.
+# namespace of its own, where eth0 is already there (supervise.sh and network.sh make these). Arguments: I, and the state folder, which tells whose process this is.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 . "$HERE/packages.sh"
@@ -49,7 +49,7 @@ tlsCertFile: $STATE/pki/$NODE.crt
 tlsPrivateKeyFile: $STATE/pki/$NODE.key
 containerRuntimeEndpoint: unix://$DIR/containerd.sock
 cgroupDriver: cgroupfs
-cgroupRoot: /$NODE
+cgroupRoot: /mlt-$NODE
 failCgroupV1: false
 failSwapOn: false
 clusterDNS: [$HOST_IP]

@@ -39,7 +39,7 @@ no_process_left() {
   own=$(readlink /proc/self/ns/pid)
   for dir in /proc/[1-9]*; do
     # Ours, and in a PID namespace of its own: not a kubectl that somebody runs.
-    ! tr '\0' ' ' 2>/dev/null <"$dir/cmdline" | grep -qF -e "$STATE/" -e "$HERE/" || [ "$(readlink "$dir/ns/pid")" = "$own" ] || return 1
+    ! tr '\0' ' ' 2>/dev/null <"$dir/cmdline" | grep -qF -e "$STATE/" -e "$STATE " || [ "$(readlink "$dir/ns/pid")" = "$own" ] || return 1
   done
 }
 
@@ -90,8 +90,8 @@ mkdir "$STATE/log" "$STATE/loaded"
 echo "$NODES" >"$STATE/nodes"
 certificates "$NODES"
 network_up "$NODES"
-apart control-plane bash "$HERE/control-plane.sh"
-for i in $(seq "$NODES"); do apart "node-$i" nsenter --net="/run/netns/$(node_netns "$i")" bash "$HERE/node.sh" "$i"; done
+apart control-plane bash "$HERE/control-plane.sh" "$STATE"
+for i in $(seq "$NODES"); do apart "node-$i" nsenter --net="/run/netns/$(node_netns "$i")" bash "$HERE/node.sh" "$i" "$STATE"; done
 
 nodes_ready() { [ "$(kubectl get nodes 2>/dev/null | grep -c ' Ready')" = "$NODES" ]; }
 wait_until 120 "the API server" test -e "$STATE/api-ready"

@@ -29,7 +29,7 @@ fn traces() -> Vec<String> {
         }
     }
     for root in [PathBuf::from("/sys/fs/cgroup")].into_iter().chain(children("/sys/fs/cgroup")) {
-        for node in ["node-1", "node-2"] {
+        for node in ["mlt-node-1", "mlt-node-2"] {
             let group = root.join(node);
             if group.exists() {
                 note(&group);
