@@ -16,14 +16,7 @@ const STATE: &str = "/var/lib/mqtt-loadtest-cluster";
 fn traces() -> Vec<String> {
     let mut traces = Vec::new();
     let mut note = |path: &Path| traces.push(path.display().to_string());
-    for path in [
-        STATE,
-        "/sys/class/net/mlt0",
-        "/sys/class/net/mlt-n1",
-        "/sys/class/net/mlt-n2",
-        "/run/netns/mlt-node-1",
-        "/run/netns/mlt-node-2",
-    ] {
+    for path in [STATE, "/run/netns/mlt-node-1", "/run/netns/mlt-node-2"] {
         if fs::symlink_metadata(path).is_ok() {
             note(Path::new(path));
         }
@@ -42,7 +35,13 @@ fn traces() -> Vec<String> {
             note(&process);
         }
     }
-    for (args, sign) in [(&["rule"][..], "mlt0"), (&["route"], "10.91."), (&["route", "show", "table", "8810"], "blackhole")] {
+    for (args, sign) in [
+        (&["link"][..], "mlt0"),
+        (&["link"], "mlt-n"),
+        (&["rule"], "mlt0"),
+        (&["route"], "10.91."),
+        (&["route", "show", "table", "8810"], "blackhole"),
+    ] {
         let output = Command::new("ip").args(args).output().map(|output| output.stdout).unwrap_or_default();
         if String::from_utf8_lossy(&output).contains(sign) {
             traces.push(format!("ip {}: {sign}", args.join(" ")));
