@@ -22,6 +22,8 @@ use crate::load::{Kind, Load};
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest sleep, so that the start is noticed soon.
 const IDLE: Duration = Duration::from_millis(5);
+/// Granularity of the schedule: the coarsest that all contenders may have, since it is the cheapest.
+const TICK_NS: u64 = 1_000_000;
 /// Writes to one client in a row when there is no pace, before the next client has its turn.
 const WRITES_A_TURN: usize = 4;
 /// Bytes of frames that are written at once when there is no pace.
@@ -140,8 +142,9 @@ fn send(load: &Load, poll: &mut Poll, clients: &mut [Client], control: &Control)
     }
 }
 
+/// When a slot is sent: rounded up to [`TICK_NS`], so that what is due together costs one turn of the loop.
 fn due(load: &Load, start: Instant, slot: u64) -> Instant {
-    start + Duration::from_nanos(load.due_ns(slot))
+    start + Duration::from_nanos(load.due_ns(slot).div_ceil(TICK_NS) * TICK_NS)
 }
 
 /// Gives the next publish its own packet identifier (MQTT 2.2.1: never 0).
