@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams};
@@ -19,6 +20,7 @@ static INSTALLED: OnceCell<Result<(), String>> = OnceCell::const_new();
 pub struct Operator {
     cluster: &'static Cluster,
     pods: Api<Pod>,
+    leases: Api<Lease>,
 }
 
 impl Operator {
@@ -32,7 +34,11 @@ impl Operator {
             script.output().await.map(drop).map_err(|error| format!("{error:#}"))
         };
         INSTALLED.get_or_init(install).await.as_ref().map_err(|error| anyhow!("no operator: {error}"))?;
-        Ok(Self { cluster: bed.cluster, pods: Api::namespaced(bed.client.clone(), NAMESPACE) })
+        Ok(Self {
+            cluster: bed.cluster,
+            pods: Api::namespaced(bed.client.clone(), NAMESPACE),
+            leases: Api::namespaced(bed.client.clone(), NAMESPACE),
+        })
     }
 
     /// As the audit log names it.
@@ -84,6 +90,19 @@ impl Operator {
             let pods = self.pods().await?;
             let conditions = pods.into_iter().filter_map(|pod| pod.status?.conditions).flatten();
             Ok(conditions.into_iter().any(|c| c.type_ == "Ready" && c.status == "True").then_some(()))
+        })
+        .await
+    }
+
+    /// Waits until one of its pods leads: only then is a change answered within seconds.
+    ///
+    /// # Errors
+    /// When none does after `deadline`.
+    pub async fn leads(&self, deadline: Duration) -> Result<()> {
+        eventually("an operator pod to lead", deadline, async || {
+            let lease = self.leases.get(NAME).await?;
+            let holder = lease.spec.and_then(|spec| spec.holder_identity);
+            Ok(self.pods().await?.into_iter().any(|pod| pod.metadata.name == holder).then_some(()))
         })
         .await
     }
