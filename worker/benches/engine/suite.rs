@@ -1,8 +1,8 @@
 //! Runs every contender on every workload, in rounds, and takes one sample from each.
 //!
 //! A sample is the CPU that the contender's process used in the measured window over the messages that were
-//! acknowledged, sent or received in the same window. The order of contenders rotates from round to round, so that
-//! a machine that gets slower or busier does so for all of them.
+//! acknowledged, sent or received in the same window. The order of contenders changes from round to round, so
+//! that a machine that gets slower or busier does so for all of them.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -42,19 +42,14 @@ pub struct Sample {
 pub type Samples = Vec<Option<Sample>>;
 
 /// Runs one workload for all contenders. Failures are said on standard error and returned as their number.
-pub fn run(workload: &Workload, contenders: &[Contender], protocol: Protocol, effort: Effort) -> Result<(Vec<Samples>, usize)> {
-    let mut broker = match workload.measure {
-        Measure::RatePerCore { .. } => Broker::sink(workload.payload)?,
-        Measure::CpuPerMessage { .. } | Measure::Memory { .. } => Broker::mosquitto()?,
-    };
+pub fn run(workload: &Workload, contenders: &[Contender], protocol: Protocol, effort: Effort) -> (Vec<Samples>, usize) {
     let mut samples = vec![vec![None; effort.rounds]; contenders.len()];
     let mut failures = 0;
-    let turns = (0..effort.rounds).flat_map(|round| (0..contenders.len()).map(move |turn| (round, turn)));
-    for (round, turn) in turns {
-        let which = (round + turn) % contenders.len();
+    let turns = (0..effort.rounds).flat_map(|round| order(round, contenders.len()).map(move |which| (round, which)));
+    for (round, which) in turns {
         let name = contenders[which].name();
         eprint!("  {} round {}/{} {name}: ", workload.name, round + 1, effort.rounds);
-        match sample(workload, &contenders[which], &mut broker, protocol, effort, round) {
+        match sample(workload, &contenders[which], protocol, effort, round) {
             Ok(sample) => {
                 let (unit, share) = (workload.measure.unit(), sample.achieved * 100.0);
                 eprintln!("{:.2} {unit} ({:.0}/s, {share:.1} % of the asked rate)", sample.value, sample.rate);
@@ -66,17 +61,24 @@ pub fn run(workload: &Workload, contenders: &[Contender], protocol: Protocol, ef
             }
         }
     }
-    Ok((samples, failures))
+    (samples, failures)
 }
 
-fn sample(
-    workload: &Workload,
-    contender: &Contender,
-    broker: &mut Broker,
-    protocol: Protocol,
-    effort: Effort,
-    round: usize,
-) -> Result<Sample> {
+/// Order of the contenders in a round: rotated, and every second round backwards, so that none has a fixed place or a
+/// fixed predecessor.
+fn order(round: usize, contenders: usize) -> impl Iterator<Item = usize> {
+    (0..contenders).map(move |turn| {
+        let turn = if round.is_multiple_of(2) { turn } else { contenders - 1 - turn };
+        (round / 2 + turn) % contenders
+    })
+}
+
+fn sample(workload: &Workload, contender: &Contender, protocol: Protocol, effort: Effort, round: usize) -> Result<Sample> {
+    // A new one for each sample, so that nothing is left of the one before.
+    let mut broker = match workload.measure {
+        Measure::RatePerCore { .. } => Broker::sink(workload.payload)?,
+        Measure::CpuPerMessage { .. } | Measure::Memory { .. } => Broker::mosquitto()?,
+    };
     let load = Load {
         kind: workload.kind,
         broker: broker.address,
@@ -91,7 +93,7 @@ fn sample(
     };
     match workload.measure {
         Measure::Memory { .. } => memory(contender, &load, effort),
-        Measure::CpuPerMessage { .. } | Measure::RatePerCore { .. } => window(workload, contender, &load, broker, effort),
+        Measure::CpuPerMessage { .. } | Measure::RatePerCore { .. } => window(workload, contender, &load, &mut broker, effort),
     }
 }
 
