@@ -86,6 +86,12 @@ bench: ## The client engine's CPU and memory against a bare floor; prints a tabl
 	@echo "Engine benchmark: interleaved pairs against a raw epoll floor (about 15 minutes; leave the machine alone meanwhile)"
 	cargo bench --locked -p mqtt-loadtest-worker --bench engine
 
+.PHONY: bench-start
+bench-start: images ## Time from apply to the first PUBLISH on a warm cluster: 1,000 clients at 2,000/s (about 2 minutes)
+	@echo "From apply to the first PUBLISH, six runs (about 2 minutes, and the build)"
+	$(CLUSTER) build >/dev/null
+	cargo bench --locked --profile dev -p mqtt-loadtest-e2e --bench first_publish
+
 ## Using
 
 .PHONY: demo
