@@ -41,8 +41,7 @@ async fn run(bed: &TestBed, broker: &Mosquitto<'_>, number: usize) -> Result<[f6
 #[tokio::main]
 async fn main() -> Result<()> {
     test_bed("start", Lane::Alone, async |bed| {
-        let operator = Operator::installed(bed).await?;
-        operator.leads(Duration::from_secs(30)).await?;
+        Operator::installed(bed).await?;
         let broker = Mosquitto::start(bed).await?;
         println!("from apply, in seconds     first SYN   last CONNACK   first PUBLISH");
         let mut publishes = Vec::new();

@@ -29,16 +29,25 @@ impl Operator {
     /// # Errors
     /// When the images are not built, or the operator does not become ready within two minutes.
     pub async fn installed(bed: &TestBed) -> Result<Self> {
-        let install = || async {
-            let script = bed.cluster.script(["install"]).deadline(Duration::from_secs(180));
-            script.output().await.map(drop).map_err(|error| format!("{error:#}"))
-        };
-        INSTALLED.get_or_init(install).await.as_ref().map_err(|error| anyhow!("no operator: {error}"))?;
-        Ok(Self {
+        let operator = Self {
             cluster: bed.cluster,
             pods: Api::namespaced(bed.client.clone(), NAMESPACE),
             leases: Api::namespaced(bed.client.clone(), NAMESPACE),
-        })
+        };
+        let install = || async { operator.install([]).await.map_err(|error| format!("{error:#}")) };
+        INSTALLED.get_or_init(install).await.as_ref().map_err(|error| anyhow!("no operator: {error}"))?;
+        Ok(operator)
+    }
+
+    /// Installs or upgrades the chart, with further arguments for helm, and waits until the new pod leads: only then is a
+    /// change answered within seconds. A test that does this runs alone.
+    ///
+    /// # Errors
+    /// When it does not install, or no pod leads within half a minute.
+    pub async fn install<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Result<()> {
+        let arguments = std::iter::once("install").chain(arguments);
+        self.cluster.script(arguments).deadline(Duration::from_secs(180)).output().await?;
+        self.leads(Duration::from_secs(30)).await
     }
 
     /// As the audit log names it.
@@ -94,7 +103,7 @@ impl Operator {
         .await
     }
 
-    /// Waits until one of its pods leads: only then is a change answered within seconds.
+    /// Waits until one of its pods leads.
     ///
     /// # Errors
     /// When none does after `deadline`.

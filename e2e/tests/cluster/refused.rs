@@ -112,8 +112,7 @@ async fn an_image_that_cannot_be_pulled_says_so_and_fails_at_the_start_timeout()
     test_bed("image", Lane::Alone, async |bed| {
         let operator = Operator::installed(bed).await?;
         // The worker's image is the operator's setting: another one, for this test alone.
-        let other = ["install", "--set", "worker.image.repository=localhost/no-such-worker"];
-        bed.cluster.script(other).deadline(Duration::from_secs(180)).output().await?;
+        operator.install(["--set", "worker.image.repository=localhost/no-such-worker"]).await?;
         let mut spec = spec::devices("mqtt://broker:1883", 10, 1, 5, 0);
         spec["load"]["startTimeout"] = json!("20s");
         let run = async {
@@ -123,8 +122,7 @@ async fn an_image_that_cannot_be_pulled_says_so_and_fails_at_the_start_timeout()
             anyhow::Ok((test, status))
         };
         let outcome = run.await;
-        bed.cluster.script(["install"]).deadline(Duration::from_secs(180)).output().await?;
-        operator.ready(Duration::from_secs(60)).await?;
+        operator.install([]).await?;
         let (test, status) = outcome?;
         assert_eq!(status.verdict, Some(Verdict::Inconclusive), "{}", status.message);
         ensure!(status.message.contains("Pull"), "{}", status.message);
