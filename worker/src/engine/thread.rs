@@ -382,12 +382,23 @@ impl Thread {
                 return;
             }
         }
+        let idle = self.plan.entries.is_empty() && self.clients[i].phase() == Phase::Ready;
         if (readable || ended)
             && let Err(cause) = self.read(i, ended)
         {
             return self.lost(i, cause);
         }
+        // A delivery to a client that publishes nothing leaves nothing to write and no timer to bring forward: the way of
+        // nearly all messages of a subscriber.
+        if idle && self.out.is_empty() && self.clients[i].phase() == Phase::Ready && self.is_drained(i) {
+            return;
+        }
         self.pump(i);
+    }
+
+    /// Whether nothing waits to be written or closed on a connection.
+    fn is_drained(&self, i: usize) -> bool {
+        self.connections[i].as_ref().is_some_and(|c| c.outbound.is_empty() && !c.paused && !c.finishing)
     }
 
     /// Reads until the socket is empty, or until its client has too much to say itself.
