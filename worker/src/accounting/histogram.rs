@@ -1,6 +1,7 @@
-//! A latency histogram: a private dense array in the buckets of a Prometheus native histogram.
+//! A latency histogram in the buckets of a Prometheus native histogram.
 //!
-//! Recording costs a table look-up and an addition. What never came (unacknowledged, abandoned, skipped) is counted as
+//! Recording costs a table look-up and an addition. Memory is kept for the used range of buckets only, since an operator holds
+//! ten histograms for each of a thousand shards. What never came (unacknowledged, abandoned, skipped) is counted as
 //! infinite, so percentiles do not come from the survivors alone. Merging is addition; two schemas merge at the coarser one.
 
 use super::buckets::{self, Buckets, MAX_INDEX, MIN_INDEX};
@@ -11,14 +12,27 @@ pub const MAX_SCHEMA: u8 = 5;
 pub const MIN_SCHEMA: u8 = 1;
 
 /// Counts of durations by native bucket.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct Histogram {
     schema: u8,
-    counts: Box<[u64]>,
+    /// Position (index minus the lowest one of the schema) of the first kept bucket.
+    first: usize,
+    /// The kept buckets; all others are empty.
+    counts: Vec<u64>,
     zero: u64,
     infinite: u64,
     sum_ns: u128,
 }
+
+/// The same counts, whatever empty buckets are kept.
+impl PartialEq for Histogram {
+    fn eq(&self, other: &Self) -> bool {
+        let scalars = |h: &Self| (h.schema, h.zero, h.infinite, h.sum_ns);
+        scalars(self) == scalars(other) && self.buckets().eq(other.buckets())
+    }
+}
+
+impl Eq for Histogram {}
 
 impl std::fmt::Debug for Histogram {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -38,7 +52,10 @@ impl Default for Histogram {
     }
 }
 
-/// Smallest and largest kept index at a schema: an index halves, rounded up, with each step down.
+/// Buckets per doubling at [`MAX_SCHEMA`].
+const DOUBLING: usize = 1 << MAX_SCHEMA;
+
+/// Smallest and largest index at a schema: an index halves, rounded up, with each step down.
 fn index_range(schema: u8) -> (i32, i32) {
     let steps = MAX_SCHEMA - schema;
     (MIN_INDEX >> steps, MAX_INDEX >> steps)
@@ -51,33 +68,64 @@ impl Histogram {
     }
 
     fn with_schema(schema: u8) -> Self {
-        let (low, high) = index_range(schema);
-        Self { schema, counts: vec![0; (high - low + 1) as usize].into(), zero: 0, infinite: 0, sum_ns: 0 }
+        Self { schema, first: 0, counts: Vec::new(), zero: 0, infinite: 0, sum_ns: 0 }
+    }
+
+    /// Keeps the buckets at `first..end` too (positions, not empty).
+    fn cover(&mut self, first: usize, end: usize) {
+        if self.counts.is_empty() {
+            self.first = first;
+            self.counts = vec![0; end - first];
+            return;
+        }
+        let old_end = self.first + self.counts.len();
+        if first >= self.first && end <= old_end {
+            return;
+        }
+        let (low, high) = (first.min(self.first), end.max(old_end));
+        let mut counts = Vec::with_capacity(high - low);
+        counts.resize(self.first - low, 0);
+        counts.append(&mut self.counts);
+        counts.resize(high - low, 0);
+        (self.first, self.counts) = (low, counts);
+    }
+
+    /// A count outside of the kept range: whole doublings are added to it, so that this is rare.
+    #[cold]
+    #[inline(never)]
+    fn record_outside(&mut self, position: usize) {
+        let (low, high) = index_range(self.schema);
+        let first = position / DOUBLING * DOUBLING;
+        self.cover(first, (first + DOUBLING).min((high - low + 1) as usize));
+        self.counts[position - self.first] += 1;
     }
 
     /// Rebuilds a histogram from its parts; `buckets` are (index, count) pairs at `schema`.
     ///
     /// `None` when the schema or an index is out of range or a count overflows.
-    pub fn from_parts(
-        schema: u8,
-        buckets: impl IntoIterator<Item = (i32, u64)>,
-        zero: u64,
-        infinite: u64,
-        sum_ns: u128,
-    ) -> Option<Self> {
+    pub fn from_parts(schema: u8, buckets: &[(i32, u64)], zero: u64, infinite: u64, sum_ns: u128) -> Option<Self> {
         if !(MIN_SCHEMA..=MAX_SCHEMA).contains(&schema) {
             return None;
         }
         let (low, high) = index_range(schema);
         let mut histogram = Self { zero, infinite, sum_ns, ..Self::with_schema(schema) };
-        let mut total = zero.checked_add(infinite)?;
+        let (mut least, mut most) = (i32::MAX, i32::MIN);
         for (index, count) in buckets {
-            if !(low..=high).contains(&index) {
+            if !(low..=high).contains(index) {
                 return None;
             }
-            let slot = &mut histogram.counts[(index - low) as usize];
-            *slot = slot.checked_add(count)?;
-            total = total.checked_add(count)?;
+            if *count > 0 {
+                (least, most) = (least.min(*index), most.max(*index));
+            }
+        }
+        if least <= most {
+            histogram.cover((least - low) as usize, (most - low) as usize + 1);
+        }
+        let mut total = zero.checked_add(infinite)?;
+        for (index, count) in buckets.iter().filter(|(_, count)| *count > 0) {
+            let slot = &mut histogram.counts[(index - least) as usize];
+            *slot = slot.checked_add(*count)?;
+            total = total.checked_add(*count)?;
         }
         Some(histogram)
     }
@@ -89,7 +137,11 @@ impl Histogram {
         if ns == 0 {
             self.zero += 1;
         } else {
-            self.counts[Buckets::shared().position(ns)] += 1;
+            let position = Buckets::shared().position(ns);
+            match self.counts.get_mut(position.wrapping_sub(self.first)) {
+                Some(count) => *count += 1,
+                None => self.record_outside(position),
+            }
             self.sum_ns += u128::from(ns);
         }
     }
@@ -113,8 +165,11 @@ impl Histogram {
         } else {
             other
         };
-        for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
-            *mine = mine.saturating_add(*theirs);
+        if !other.counts.is_empty() {
+            self.cover(other.first, other.first + other.counts.len());
+            for (mine, theirs) in self.counts[other.first - self.first..].iter_mut().zip(&other.counts) {
+                *mine = mine.saturating_add(*theirs);
+            }
         }
         self.zero = self.zero.saturating_add(other.zero);
         self.infinite = self.infinite.saturating_add(other.infinite);
@@ -124,12 +179,17 @@ impl Histogram {
     /// The same counts at a coarser schema (exact: bucket `i` goes to bucket `ceil(i / 2)` at each step).
     pub fn downscale(&self, schema: u8) -> Histogram {
         let schema = schema.clamp(MIN_SCHEMA, self.schema);
-        let steps = self.schema - schema;
+        if schema == self.schema {
+            return self.clone();
+        }
+        let up = |index: i32| (schema..self.schema).fold(index, |i, _| (i + 1) >> 1);
         let low = index_range(schema).0;
         let mut coarse = Self { zero: self.zero, infinite: self.infinite, sum_ns: self.sum_ns, ..Self::with_schema(schema) };
+        if let (Some((least, _)), Some((most, _))) = (self.buckets().next(), self.buckets().next_back()) {
+            coarse.cover((up(least) - low) as usize, (up(most) - low) as usize + 1);
+        }
         for (index, count) in self.buckets() {
-            let up = (0..steps).fold(index, |i, _| (i + 1) >> 1);
-            coarse.counts[(up - low) as usize] += count;
+            coarse.counts[(up(index) - low) as usize - coarse.first] += count;
         }
         coarse
     }
@@ -138,8 +198,10 @@ impl Histogram {
     pub fn since(&self, earlier: &Histogram) -> Histogram {
         let schema = self.schema.min(earlier.schema);
         let (mut delta, earlier) = (self.downscale(schema), earlier.downscale(schema));
-        for (mine, theirs) in delta.counts.iter_mut().zip(&earlier.counts) {
-            *mine = mine.saturating_sub(*theirs);
+        for (at, theirs) in (earlier.first..).zip(&earlier.counts) {
+            if let Some(mine) = delta.counts.get_mut(at.wrapping_sub(delta.first)) {
+                *mine = mine.saturating_sub(*theirs);
+            }
         }
         delta.zero = delta.zero.saturating_sub(earlier.zero);
         delta.infinite = delta.infinite.saturating_sub(earlier.infinite);
@@ -211,9 +273,14 @@ impl Histogram {
         self.schema
     }
 
+    /// Bytes that its buckets take in memory.
+    pub fn bucket_bytes(&self) -> usize {
+        self.counts.capacity() * size_of::<u64>()
+    }
+
     /// The buckets that are not empty, as (index, count), in ascending order.
-    pub fn buckets(&self) -> impl Iterator<Item = (i32, u64)> + '_ {
-        let low = index_range(self.schema).0;
+    pub fn buckets(&self) -> impl DoubleEndedIterator<Item = (i32, u64)> + '_ {
+        let low = index_range(self.schema).0 + self.first as i32;
         self.counts.iter().enumerate().filter(|(_, count)| **count > 0).map(move |(i, count)| (i as i32 + low, *count))
     }
 }
@@ -254,7 +321,41 @@ mod tests {
         assert_eq!(histogram.count_below(2.0), 2);
     }
 
+    #[test]
+    fn memory_is_kept_for_the_used_range_only() {
+        assert_eq!(Histogram::new().bucket_bytes(), 0);
+        // 100 us to 100 ms are ten doublings of 32 buckets.
+        let histogram = of(&(0..1000).map(|i| 100_000 + i * 100_000).collect::<Vec<_>>());
+        assert!(histogram.bucket_bytes() <= 12 * 32 * 8, "{}", histogram.bucket_bytes());
+        let parts: Vec<_> = histogram.buckets().collect();
+        let again = Histogram::from_parts(5, &parts, 0, 0, histogram.sum_ns()).unwrap();
+        assert_eq!(again.bucket_bytes(), (parts.last().unwrap().0 - parts[0].0 + 1) as usize * 8);
+        assert_eq!(again, histogram, "however much is kept");
+        let mut merged = Histogram::new();
+        merged.merge(&again);
+        merged.merge(&again);
+        assert_eq!(merged.bucket_bytes(), again.bucket_bytes());
+    }
+
+    #[test]
+    fn the_extremes_have_buckets() {
+        let mut histogram = of(&[u64::MAX, 1, 0]);
+        histogram.record(1_000_000_000);
+        assert_eq!(histogram.buckets().collect::<Vec<_>>(), [(-956, 1), (0, 1), (MAX_INDEX, 1)]);
+        assert_eq!((histogram.count(), histogram.zero()), (4, 1));
+    }
+
     proptest! {
+        #[test]
+        fn what_was_counted_since_is_the_difference(
+            before in vec(0u64..1 << 45, 0..50), after in vec(0u64..1 << 45, 0..50), schema in 1u8..=5,
+        ) {
+            let earlier = of(&before).downscale(schema);
+            let all = of(&[before, after.clone()].concat());
+            prop_assert_eq!(all.since(&earlier), of(&after).downscale(schema));
+            prop_assert_eq!(earlier.since(&all).count(), 0);
+        }
+
         #[test]
         fn merged_percentiles_are_those_of_the_concatenated_samples(
             shards in vec(vec(1u64..100_000_000_000, 1..200), 1..6), q in 0.0f64..=1.0,
@@ -297,7 +398,7 @@ mod tests {
             let mut histogram = of(&samples);
             histogram.record_infinite(infinite);
             let parts: Vec<_> = histogram.buckets().collect();
-            let again = Histogram::from_parts(5, parts, histogram.zero(), infinite, histogram.sum_ns());
+            let again = Histogram::from_parts(5, &parts, histogram.zero(), infinite, histogram.sum_ns());
             prop_assert_eq!(again, Some(histogram));
         }
     }

@@ -166,7 +166,7 @@ fn histogram(reader: &mut Reader<'_>) -> Result<Histogram, Error> {
         index = index.checked_add(reader.signed()?).ok_or(Error::Damaged("bucket"))?;
         buckets.push((i32::try_from(index).map_err(|_| Error::Damaged("bucket"))?, reader.unsigned()?));
     }
-    Histogram::from_parts(schema, buckets, zero, infinite, sum_ns).ok_or(Error::Damaged("bucket"))
+    Histogram::from_parts(schema, &buckets, zero, infinite, sum_ns).ok_or(Error::Damaged("bucket"))
 }
 
 #[cfg(test)]

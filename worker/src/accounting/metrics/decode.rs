@@ -187,7 +187,7 @@ fn histogram(wire: &model::Histogram, limits: &Limits) -> Result<Histogram, &'st
         }
     }
     let sum_ns = (wire.sample_sum * 1e9).round() as u128;
-    let histogram = Histogram::from_parts(schema, buckets, wire.zero_count, infinite, sum_ns).ok_or("bucket out of range")?;
+    let histogram = Histogram::from_parts(schema, &buckets, wire.zero_count, infinite, sum_ns).ok_or("bucket out of range")?;
     if histogram.count() == wire.sample_count { Ok(histogram) } else { Err("count and buckets differ") }
 }
 
@@ -245,8 +245,12 @@ mod tests {
         for stage in Stage::ALL {
             (0..10_000u64).for_each(|i| snapshot.record(*stage, 200_000 + i * i));
         }
-        let size = wire(&snapshot).len();
-        assert!(size < 32 * 1024, "{size} bytes");
+        let wire = wire(&snapshot);
+        assert!(wire.len() < 32 * 1024, "{} bytes", wire.len());
+        let decoded = decode(&wire, &Limits::default()).unwrap();
+        let buckets: usize = Stage::ALL.iter().map(|stage| decoded.histogram(*stage).bucket_bytes()).sum();
+        let memory = size_of::<Snapshot>() + buckets;
+        assert!(memory < 32 * 1024, "{memory} bytes in memory, times a thousand in an operator");
     }
 
     proptest! {
