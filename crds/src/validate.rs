@@ -1,12 +1,14 @@
 //! What makes a spec valid beyond its schema. The API server checks the schema and its CEL rules at apply; everything is
 //! checked here again, because a local run has no API server, and with it what CEL cannot say. Every problem names its field.
 
+mod broker;
+
 use std::{collections::HashSet, fmt, hash::BuildHasher};
 
 use crate::{
     MqttLoadTestSpec,
     plan::publish_schedule,
-    spec::{Broker, Group, Load, Publish, Subscribe},
+    spec::{Group, Load, Publish, Subscribe},
     template::{Placeholder, Template, Values},
 };
 
@@ -35,7 +37,7 @@ const MOST_PER_SECOND: u64 = 100_000_000;
 /// All problems of a spec; none means that it can be planned and run.
 pub fn validate(spec: &MqttLoadTestSpec) -> Vec<Problem> {
     let mut found = Found::default();
-    broker(&spec.broker, &mut found);
+    broker::check(&spec.broker, &mut found);
     if spec.groups.is_empty() || spec.groups.len() > 16 {
         found.add("spec.groups", "needs 1 to 16 groups");
     }
@@ -91,26 +93,6 @@ fn unique<'a>(path: &str, names: impl Iterator<Item = &'a str>, found: &mut Foun
         if !seen.insert(name) {
             found.add(path, format!("the name \"{name}\" occurs twice"));
         }
-    }
-}
-
-fn broker(broker: &Broker, found: &mut Found) {
-    if broker.endpoints.is_empty() || broker.endpoints.len() > 64 {
-        found.add("spec.broker.endpoints", "needs 1 to 64 endpoints, for example mqtt://broker:1883");
-    }
-    for (i, endpoint) in broker.endpoints.iter().enumerate() {
-        if let Err(message) = crate::spec::Endpoint::parse(endpoint) {
-            found.add(format!("spec.broker.endpoints[{i}]"), message);
-        }
-    }
-    let credentials = &broker.credentials;
-    if let Some(username) = &credentials.username {
-        found.template("spec.broker.credentials.username", username, &[Placeholder::Number, Placeholder::ClientId]);
-    } else if credentials.password_from.is_some() {
-        found.add(
-            "spec.broker.credentials.passwordFrom",
-            "needs a username: MQTT 3.1.1 allows no password without one (section 3.1.2.9)",
-        );
     }
 }
 
@@ -306,9 +288,21 @@ mod tests {
     #[test]
     fn every_problem_names_its_field() {
         type Edit = fn(&mut Value);
-        let cases: [(&str, Edit); 22] = [
+        let cases: [(&str, Edit); 29] = [
             ("spec.broker.endpoints[0]", |s| s["broker"]["endpoints"] = json!(["http://b"])),
             ("spec.broker.endpoints[0]", |s| s["broker"]["endpoints"] = json!(["mqtt://b:99999"])),
+            ("spec.broker.endpoints[0]", |s| s["broker"]["endpoints"] = json!(["mqtts://b/path"])),
+            ("spec.broker.tls", |s| s["broker"]["tls"] = json!({})),
+            ("spec.broker.tls.caFrom", |s| s["broker"] = json!({"endpoints": ["mqtts://b"], "tls": {"caFrom": {}}})),
+            ("spec.broker.tls.serverName", |s| s["broker"] = json!({"endpoints": ["wss://b"], "tls": {"serverName": "a b"}})),
+            ("spec.broker.tls.caFrom", |s| {
+                let ca = json!({"secret": {"name": "a", "key": "b"}});
+                s["broker"] = json!({"endpoints": ["mqtts://b"], "tls": {"caFrom": ca, "verification": "None"}});
+            }),
+            ("spec.broker.webSocket", |s| s["broker"] = json!({"endpoints": ["mqtts://b"], "webSocket": {}})),
+            ("spec.broker.webSocket.headers[0].name", |s| {
+                s["broker"] = json!({"endpoints": ["ws://b"], "webSocket": {"headers": [{"name": "Host", "value": "x"}]}});
+            }),
             ("spec.broker.credentials.passwordFrom", |s| {
                 s["broker"]["credentials"] = json!({"passwordFrom": {"secret": {"name": "a", "key": "b"}}})
             }),

@@ -7,6 +7,7 @@
 pub mod accounting;
 pub mod engine;
 pub mod http;
+pub mod probe;
 pub mod process;
 pub mod protocol;
 pub mod resolve;

@@ -6,6 +6,8 @@ use mqtt_loadtest_crds::plan::{PLAN_VERSION, RunPlan};
 use mqtt_loadtest_worker::accounting::{Snapshot, summary};
 use mqtt_loadtest_worker::engine::Engine;
 use mqtt_loadtest_worker::engine::plan::ShardPlan;
+use mqtt_loadtest_worker::engine::secrets::Secrets;
+use mqtt_loadtest_worker::probe::Findings;
 use mqtt_loadtest_worker::protocol::{EXIT_REFUSED, EXIT_TERMINATED, RunState, Token};
 use mqtt_loadtest_worker::shard::Shard;
 use mqtt_loadtest_worker::{http, process, resolve};
@@ -49,6 +51,15 @@ struct Args {
     /// File with the clients' password.
     #[arg(long)]
     password_file: Option<PathBuf>,
+    /// PEM file with the certificate authorities that the broker's certificate must lead to; by default the public roots.
+    #[arg(long)]
+    ca_file: Option<PathBuf>,
+    /// PEM file with the clients' certificate chain.
+    #[arg(long, requires = "client_key_file")]
+    client_certificate_file: Option<PathBuf>,
+    /// PEM file with its private key.
+    #[arg(long, requires = "client_certificate_file")]
+    client_key_file: Option<PathBuf>,
     /// How long the final counts wait to be collected.
     #[arg(long, default_value = "10m", value_parser = duration)]
     linger: Duration,
@@ -213,17 +224,28 @@ fn load(args: &Args) -> anyhow::Result<(Arc<ShardPlan>, String)> {
         "the plan has version {}, this worker knows {PLAN_VERSION}: use the worker image of the operator's version",
         plan.version
     );
-    let password = match &args.password_file {
-        Some(file) => {
-            let text =
-                std::fs::read_to_string(file).with_context(|| format!("the password cannot be read from {}", file.display()))?;
-            Some(text.trim_end_matches(['\r', '\n']).to_owned())
-        }
-        None => None,
-    };
-    let shard = ShardPlan::new(&plan, args.group_index, args.shard, args.attempt, password)?;
+    let secrets = secrets(args)?;
+    let shard = ShardPlan::new(&plan, args.group_index, args.shard, args.attempt, &secrets)?;
     process::reserve_descriptors(u64::from(shard.slice.clients())).map_err(anyhow::Error::msg)?;
     Ok((Arc::new(shard), plan.run.id))
+}
+
+/// Reads what is mounted from Secrets and ConfigMaps.
+fn secrets(args: &Args) -> anyhow::Result<Secrets> {
+    let read = |what: &str, file: &Option<PathBuf>| {
+        let read = |file: &PathBuf| std::fs::read(file).with_context(|| format!("{what} cannot be read from {}", file.display()));
+        file.as_ref().map(read).transpose()
+    };
+    let password = read("the password", &args.password_file)?
+        .map(|bytes| String::from_utf8(bytes).context("the password is not UTF-8"))
+        .transpose()?
+        .map(|text| text.trim_end_matches(['\r', '\n']).to_owned());
+    Ok(Secrets {
+        password,
+        ca: read("the certificate authority", &args.ca_file)?,
+        client_certificate: read("the clients' certificate", &args.client_certificate_file)?,
+        client_key: read("the clients' private key", &args.client_key_file)?,
+    })
 }
 
 /// Listens; `[::]` takes IPv4 too, and where there is no IPv6 at all, IPv4 alone.
@@ -245,14 +267,13 @@ fn listen(address: SocketAddr) -> std::io::Result<tokio::net::TcpListener> {
     })
 }
 
+/// Keeps the endpoints' addresses up to date, and finds out what listens where nothing answers.
 async fn keep_resolved(shard: Arc<Shard>, plan: Arc<ShardPlan>) {
+    let mut findings = Findings::new(plan.endpoints.len());
     loop {
         let (targets, again) = resolve::resolve(&plan.endpoints).await;
-        shard.set_targets(targets);
-        match again {
-            Some(at) => tokio::time::sleep_until(at.into()).await,
-            None => return,
-        }
+        shard.set_targets(findings.apply(&targets));
+        findings.watch(&shard, &plan.endpoints, &targets, again).await;
     }
 }
 

@@ -2,7 +2,7 @@
 //! resolver, and a load test wants every address of a name, not one.
 
 use crate::engine::cause::Cause;
-use crate::engine::thread::Targets;
+use crate::engine::targets::Targets;
 use hickory_resolver::TokioResolver;
 use hickory_resolver::config::LookupIpStrategy;
 use mqtt_loadtest_crds::spec::Endpoint;

@@ -10,7 +10,8 @@ use crate::engine::Engine;
 use crate::engine::clock::unix_now;
 use crate::engine::plan::ShardPlan;
 use crate::engine::run::Window;
-use crate::engine::thread::{Command, Targets};
+use crate::engine::targets::Targets;
+use crate::engine::thread::Command;
 use crate::process;
 use crate::protocol::{Clock, RunState, ShardPhase, ShardStatus, Start};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -197,8 +198,20 @@ impl Shard {
             release_unix_ns: state.release,
             start: state.start,
             clock: clock(),
-            message: None,
+            message: self.trouble(),
         }
+    }
+
+    /// A bit for each endpoint that closed connections without having sent a single byte.
+    pub fn silent_endpoints(&self) -> u64 {
+        self.engine.silent_endpoints()
+    }
+
+    /// The first failed connection, in words.
+    fn trouble(&self) -> Option<String> {
+        let trouble = self.engine.trouble()?;
+        let endpoint = self.plan.endpoints.get(trouble.endpoint)?;
+        Some(format!("{endpoint}: {}", trouble.words))
     }
 
     /// Labels of every series.

@@ -3,15 +3,22 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::{Tls, WebSocket};
+
 /// The MQTT platform under test.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {"rule": "!has(self.tls) || self.endpoints.exists(e, e.startsWith('mqtts://') || e.startsWith('wss://'))", "message": "tls needs an endpoint that begins with mqtts:// or wss://", "fieldPath": ".tls"},
+    {"rule": "!has(self.webSocket) || self.endpoints.exists(e, e.startsWith('ws://') || e.startsWith('wss://'))", "message": "webSocket needs an endpoint that begins with ws:// or wss://", "fieldPath": ".webSocket"}
+]))]
 pub struct Broker {
-    /// Addresses as `mqtt://host:port`. Clients are spread evenly over them and over every address of a name. The port
-    /// defaults to 1883.
+    /// Addresses: `mqtt://host:port` (TCP, port 1883 by default), `mqtts://host:port` (TLS, 8883), `ws://host:port/path`
+    /// (WebSocket, port 80 and path /mqtt by default) and `wss://host:port/path` (WebSocket over TLS, 443). They may be mixed.
+    /// Clients are spread evenly over them and over every address of a name.
     #[schemars(
         length(min = 1, max = 64),
-        inner(length(max = 512), regex(pattern = r"^mqtt://[^/?#@\s]+/?$")),
+        inner(length(max = 512), regex(pattern = r"^(mqtts?://[^/?#@\s]+/?|wss?://[^/?#@\s]+(/[^#\s]*)?)$")),
         extend("x-kubernetes-list-type" = "atomic")
     )]
     pub endpoints: Vec<String>,
@@ -23,6 +30,14 @@ pub struct Broker {
     /// User name and password of the clients.
     #[serde(default)]
     pub credentials: Credentials,
+
+    /// How TLS connections are made, where that differs from a verified connection with the public roots.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<Tls>,
+
+    /// How WebSocket connections are made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub web_socket: Option<WebSocket>,
 }
 
 /// MQTT protocol versions.

@@ -7,6 +7,7 @@ mod endpoint;
 mod group;
 mod load;
 mod publish;
+mod tls;
 mod worker_pod;
 
 pub use broker::{Broker, Credentials, KeyReference, ProtocolVersion, SecretSource};
@@ -14,6 +15,7 @@ pub use endpoint::{Endpoint, Scheme};
 pub use group::{Connect, Group, Reconnect, ReconnectPolicy, Shards};
 pub use load::{Barrier, Load, OnTimeout};
 pub use publish::{Payload, Publish, Subscribe};
+pub use tls::{CaSource, ClientCertificateSource, Header, NameReference, Resumption, Tls, Verification, WebSocket};
 pub use worker_pod::{ImagePullSecret, Sysctl, WorkerPod};
 
 use kube::CustomResource;

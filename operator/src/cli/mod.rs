@@ -6,6 +6,7 @@ mod logging;
 mod operator;
 mod operator_key;
 mod run;
+mod secret_files;
 mod validate;
 
 use std::process::ExitCode;

@@ -2,7 +2,7 @@
 //! the exit status tells the verdict.
 
 use std::{
-    env, fs,
+    env,
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -16,7 +16,7 @@ use mqtt_loadtest_crds::{
 };
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::EXIT_USAGE;
+use super::{EXIT_USAGE, secret_files::SecretFiles};
 use crate::{
     local::{self, Options, embedded, table, verdict},
     manifest,
@@ -27,7 +27,6 @@ use crate::{
 const EXIT_INTERRUPTED: u8 = 130;
 /// Exit status when the run could not be gone through with: nothing can be said about the broker.
 const EXIT_INCONCLUSIVE: u8 = 3;
-const PASSWORD: &str = "MQTT_LOADTEST_PASSWORD";
 const WORKER: &str = "MQTT_LOADTEST_WORKER";
 
 /// Arguments of `run`.
@@ -43,10 +42,8 @@ pub(super) struct Args {
     /// How the result is printed: a table, or the object's status as JSON.
     #[arg(long, default_value = "text")]
     output: Output,
-    /// File with the password where the manifest takes it from a Secret; without it the environment variable
-    /// MQTT_LOADTEST_PASSWORD is used.
-    #[arg(long, value_name = "FILE")]
-    password_file: Option<PathBuf>,
+    #[command(flatten)]
+    secrets: SecretFiles,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -99,7 +96,12 @@ fn prepare(args: &Args) -> Result<(RunPlan, String, Options), Vec<String>> {
         Endpoint::parse(broker).map_err(|problem| one(format!("--broker: {problem}")))?;
         test.spec.broker.endpoints = vec![broker.clone()];
     }
-    let password = password(&test, args.password_file.as_deref())?;
+    let mut broker = test.spec.broker.clone();
+    if embed {
+        // The broker within this process speaks no TLS, whatever the manifest's endpoints do.
+        broker.endpoints.clear();
+    }
+    let secrets = args.secrets.read(&broker)?;
     let worker = worker().map_err(one)?;
     let hash = spec_hash(&test.spec);
     let name = test.metadata.name.clone().unwrap_or_default();
@@ -114,7 +116,7 @@ fn prepare(args: &Args) -> Result<(RunPlan, String, Options), Vec<String>> {
         let endpoint = embedded::start(&plan).map_err(|error| one(format!("the embedded broker did not start: {error}")))?;
         plan.spec.broker.endpoints = vec![endpoint];
     }
-    Ok((plan, hash, Options { worker, password, progress: true }))
+    Ok((plan, hash, Options { worker, secrets, progress: true }))
 }
 
 /// The one test of a manifest.
@@ -131,23 +133,6 @@ fn the_test(file: &Path) -> Result<MqttLoadTest, Vec<String>> {
             Err(vec![format!("holds {} MqttLoadTests ({}): run needs a file with one", names.len(), names.join(", "))])
         }
     }
-}
-
-/// The password of the clients, if the manifest asks for one.
-fn password(test: &MqttLoadTest, file: Option<&Path>) -> Result<Option<String>, Vec<String>> {
-    let Some(source) = &test.spec.broker.credentials.password_from else { return Ok(None) };
-    if let Some(file) = file {
-        let text = fs::read_to_string(file).map_err(|error| vec![format!("--password-file {}: {error}", file.display())])?;
-        return Ok(Some(text.trim_end_matches(['\r', '\n']).to_owned()));
-    }
-    env::var(PASSWORD).map(Some).map_err(|_| {
-        let secret = &source.secret;
-        vec![format!(
-            "spec.broker.credentials.passwordFrom: names key {} of Secret {}, which a run without a cluster cannot read: \
-             give the password in the environment variable {PASSWORD} or with --password-file FILE",
-            secret.key, secret.name
-        )]
-    })
 }
 
 /// The worker's executable: named by the environment, or beside this one.

@@ -122,8 +122,8 @@ impl Children {
             // A process group of its own: Ctrl-C reaches this process alone, which then lets the workers disconnect.
             .process_group(0)
             .kill_on_drop(true);
-        if let Some(password) = directory.password() {
-            command.arg("--password-file").arg(password);
+        for (flag, file) in directory.secrets() {
+            command.arg(flag).arg(file);
         }
         if std::env::var_os("RUST_LOG").is_none() {
             command.env("RUST_LOG", "error");

@@ -7,25 +7,39 @@ use std::{
 };
 
 use mqtt_loadtest_crds::plan::RunPlan;
-use mqtt_loadtest_worker::protocol::{RunState, Token};
+use mqtt_loadtest_worker::{
+    engine::secrets::Secrets,
+    protocol::{RunState, Token},
+};
 use tempfile::TempDir;
 
 /// A directory that only this user can read.
 #[derive(Debug)]
 pub(super) struct Directory {
     root: TempDir,
-    has_password: bool,
+    /// Flags of a worker, and the files that they name.
+    secrets: Vec<(&'static str, PathBuf)>,
 }
 
 impl Directory {
-    /// Writes plan, token and password.
-    pub(super) fn new(plan: &RunPlan, token: &Token, password: Option<&str>) -> io::Result<Self> {
+    /// Writes plan, token, password and certificates.
+    pub(super) fn new(plan: &RunPlan, token: &Token, secrets: &Secrets) -> io::Result<Self> {
         let root = tempfile::Builder::new().prefix("mqtt-loadtest-").tempdir()?;
-        let directory = Self { root, has_password: password.is_some() };
+        let mut directory = Self { root, secrets: Vec::new() };
         fs::write(directory.plan(), serde_json::to_vec(plan)?)?;
-        secret(&directory.token(), token.expose())?;
-        if let Some(password) = password {
-            secret(&directory.path("password"), password)?;
+        secret(&directory.token(), token.expose().as_bytes())?;
+        let files = [
+            ("--password-file", "password", secrets.password.as_ref().map(String::as_bytes)),
+            ("--ca-file", "ca.crt", secrets.ca.as_deref()),
+            ("--client-certificate-file", "tls.crt", secrets.client_certificate.as_deref()),
+            ("--client-key-file", "tls.key", secrets.client_key.as_deref()),
+        ];
+        for (flag, name, content) in files {
+            if let Some(content) = content {
+                let path = directory.path(name);
+                secret(&path, content)?;
+                directory.secrets.push((flag, path));
+            }
         }
         Ok(directory)
     }
@@ -42,8 +56,9 @@ impl Directory {
         self.path("token")
     }
 
-    pub(super) fn password(&self) -> Option<PathBuf> {
-        self.has_password.then(|| self.path("password"))
+    /// Flags of a worker that name files with secrets.
+    pub(super) fn secrets(&self) -> &[(&'static str, PathBuf)] {
+        &self.secrets
     }
 
     pub(super) fn run_state(&self) -> PathBuf {
@@ -63,7 +78,7 @@ impl Directory {
     }
 }
 
-fn secret(path: &Path, text: &str) -> io::Result<()> {
+fn secret(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    io::Write::write_all(&mut file, text.as_bytes())
+    io::Write::write_all(&mut file, content)
 }

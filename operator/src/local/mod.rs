@@ -14,7 +14,7 @@ use std::{io, path::PathBuf, time::Duration};
 
 use jiff::Timestamp;
 use mqtt_loadtest_crds::{MqttLoadTestStatus, plan::RunPlan, status::Verdict};
-use mqtt_loadtest_worker::protocol::Token;
+use mqtt_loadtest_worker::{engine::secrets::Secrets, protocol::Token};
 
 use crate::{
     run::{
@@ -33,8 +33,8 @@ use progress::Progress;
 pub struct Options {
     /// The worker's executable.
     pub worker: PathBuf,
-    /// The clients' password, where the manifest takes one from a Secret.
-    pub password: Option<String>,
+    /// What the manifest takes from Secrets and ConfigMaps.
+    pub secrets: Secrets,
     /// Whether progress is told on standard error.
     pub progress: bool,
 }
@@ -71,7 +71,7 @@ pub async fn run(
     interrupted: impl Future<Output = ()>,
 ) -> Result<Option<MqttLoadTestStatus>, Error> {
     let token = Token::from_text(&random_token());
-    let directory = Directory::new(plan, &token, options.password.as_deref()).map_err(Error::Directory)?;
+    let directory = Directory::new(plan, &token, &options.secrets).map_err(Error::Directory)?;
     let scraper = Scraper::new()?;
     let mut children = Children::new(plan, options.worker.clone(), token);
     let mut run = Run {

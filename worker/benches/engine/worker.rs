@@ -165,7 +165,7 @@ impl Running for Worker {
 
 /// Tag in the headers of the run that a load belongs to.
 pub fn run_tag(load: &Load) -> Result<u32> {
-    Ok(ShardPlan::new(&plan(load)?, group(load), 0, 0, None)?.run_tag)
+    Ok(ShardPlan::new(&plan(load)?, group(load), 0, 0, &Default::default())?.run_tag)
 }
 
 fn group(load: &Load) -> usize {

@@ -48,6 +48,10 @@ const fn reason(value: &'static str) -> Option<(&'static str, &'static str)> {
     Some(("reason", value))
 }
 
+const fn kind(value: &'static str) -> Option<(&'static str, &'static str)> {
+    Some(("kind", value))
+}
+
 counters! {
     Planned = "planned", "messages", None, "Publish slots of the schedule that are due so far.";
     Absent = "absent", "messages", None, "Slots due while no attempt was alive or before the client's first connect.";
@@ -102,6 +106,7 @@ counters! {
     ConnectNoSourcePorts = "connects_failed", "connections", reason("noSourcePorts"), "Connection attempts that failed.";
     ConnectTlsFailed = "connects_failed", "connections", reason("tlsFailed"), "Connection attempts that failed.";
     ConnectTlsCertificate = "connects_failed", "connections", reason("tlsCertificateInvalid"), "Connection attempts that failed.";
+    ConnectTlsClientCertificate = "connects_failed", "connections", reason("tlsClientCertificateRefused"), "Connection attempts that failed.";
     ConnectTlsOnPlainPort = "connects_failed", "connections", reason("tlsOnPlainPort"), "Connection attempts that failed.";
     ConnectPlainOnTlsPort = "connects_failed", "connections", reason("plainOnTlsPort"), "Connection attempts that failed.";
     ConnectTlsTimeout = "connects_failed", "connections", reason("tlsTimeout"), "Connection attempts that failed.";
@@ -121,6 +126,8 @@ counters! {
     ConnectProtocolError = "connects_failed", "connections", reason("protocolError"), "Connection attempts that failed.";
     ConnectClosedByPeer = "connects_failed", "connections", reason("closedByPeer"), "Connection attempts that failed.";
     ConnectReset = "connects_failed", "connections", reason("reset"), "Connection attempts that failed.";
+    TlsFull = "tls_handshakes", "connections", kind("full"), "TLS handshakes that succeeded.";
+    TlsResumed = "tls_handshakes", "connections", kind("resumed"), "TLS handshakes that succeeded.";
     Reconnects = "reconnects", "connections", None, "Connections made again by a client that was connected before.";
 
     DisconnectClosedByPeer = "disconnects", "connections", reason("closedByPeer"), "Connections that ended unasked after CONNACK.";
@@ -135,6 +142,7 @@ counters! {
     DisconnectQosNotSupported = "disconnects", "connections", reason("qosNotSupported"), "Connections that ended unasked after CONNACK.";
     DisconnectRetainNotSupported = "disconnects", "connections", reason("retainNotSupported"), "Connections that ended unasked after CONNACK.";
     DisconnectSubscribeFailed = "disconnects", "connections", reason("subscribeFailed"), "Connections that ended unasked after CONNACK.";
+    DisconnectTls = "disconnects", "connections", reason("tlsFailed"), "Connections that ended unasked after CONNACK.";
     DisconnectTakenOver = "disconnects", "connections", reason("sessionTakenOver"), "Connections that ended unasked after CONNACK.";
     DisconnectServerShutdown = "disconnects", "connections", reason("serverShuttingDown"), "Connections that ended unasked after CONNACK.";
     DisconnectServerBusy = "disconnects", "connections", reason("serverBusy"), "Connections that ended unasked after CONNACK.";

@@ -40,6 +40,7 @@ stages! {
     PublishAckService = "publishAckService", "publish_ack_service", "From the write to PUBACK or PUBCOMP.";
     ConnectTcp = "connectTcp", "connect_tcp", "From the start of an attempt to the TCP connection.";
     ConnectTls = "connectTls", "connect_tls", "From the TCP connection to the end of the TLS handshake.";
+    ConnectWebSocket = "connectWebSocket", "connect_web_socket", "From the TCP or TLS connection to the end of the WebSocket upgrade.";
     ConnectConnack = "connectConnack", "connect_connack", "From CONNECT to CONNACK.";
     SubscribeAck = "subscribeAck", "subscribe_ack", "From SUBSCRIBE to SUBACK.";
     EndToEnd = "endToEnd", "end_to_end", "From the instant a slot was due to its arrival at a subscriber.";

@@ -17,6 +17,19 @@ pub enum Cause {
     NoFileDescriptors,
     NoSourcePorts,
     PlainOnTlsPort,
+    /// TLS failed, and may succeed at the next try.
+    TlsFailed,
+    /// The peer refused the handshake, as it will again.
+    TlsRefused,
+    /// The broker's certificate was not accepted.
+    TlsCertificate,
+    /// The broker did not accept our certificate, or asks for one.
+    TlsClientCertificate,
+    TlsOnPlainPort,
+    /// The WebSocket upgrade failed, and may succeed at the next try.
+    WebSocketFailed,
+    /// The WebSocket upgrade was refused, as it will be again.
+    WebSocketRefused,
     BadUserNameOrPassword,
     NotAuthorized,
     IdentifierRejected,
@@ -53,6 +66,10 @@ pub enum Cause {
 pub enum Step {
     /// Before the TCP connection was made.
     Tcp,
+    /// The TLS handshake.
+    Tls,
+    /// The WebSocket upgrade.
+    WebSocket,
     /// CONNECT sent, or about to be.
     Connack,
 }
@@ -69,6 +86,11 @@ impl Cause {
             Self::NoFileDescriptors => Counter::ConnectNoFileDescriptors,
             Self::NoSourcePorts => Counter::ConnectNoSourcePorts,
             Self::PlainOnTlsPort => Counter::ConnectPlainOnTlsPort,
+            Self::TlsFailed | Self::TlsRefused => Counter::ConnectTlsFailed,
+            Self::TlsCertificate => Counter::ConnectTlsCertificate,
+            Self::TlsClientCertificate => Counter::ConnectTlsClientCertificate,
+            Self::TlsOnPlainPort => Counter::ConnectTlsOnPlainPort,
+            Self::WebSocketFailed | Self::WebSocketRefused => Counter::ConnectWebSocketFailed,
             Self::BadUserNameOrPassword => Counter::ConnectBadUserNameOrPassword,
             Self::NotAuthorized => Counter::ConnectNotAuthorized,
             Self::IdentifierRejected => Counter::ConnectIdentifierRejected,
@@ -79,8 +101,12 @@ impl Cause {
             Self::QuotaExceeded => Counter::ConnectQuotaExceeded,
             Self::RateExceeded => Counter::ConnectRateExceeded,
             Self::ServerMoved => Counter::ConnectServerMoved,
-            Self::Timeout if step == Step::Tcp => Counter::ConnectTcpTimeout,
-            Self::Timeout => Counter::ConnectConnackTimeout,
+            Self::Timeout => match step {
+                Step::Tcp => Counter::ConnectTcpTimeout,
+                Step::Tls => Counter::ConnectTlsTimeout,
+                Step::WebSocket => Counter::ConnectWebSocketFailed,
+                Step::Connack => Counter::ConnectConnackTimeout,
+            },
             Self::ClosedByPeer => Counter::ConnectClosedByPeer,
             Self::Reset => Counter::ConnectReset,
             Self::Malformed | Self::Protocol | Self::PacketTooLarge | Self::TopicAlias => Counter::ConnectProtocolError,
@@ -102,6 +128,7 @@ impl Cause {
             Self::QosNotSupported => Counter::DisconnectQosNotSupported,
             Self::RetainNotSupported => Counter::DisconnectRetainNotSupported,
             Self::SubscribeFailed | Self::Timeout => Counter::DisconnectSubscribeFailed,
+            Self::TlsFailed | Self::TlsRefused | Self::TlsClientCertificate => Counter::DisconnectTls,
             Self::TakenOver => Counter::DisconnectTakenOver,
             Self::ServerShutdown => Counter::DisconnectServerShutdown,
             Self::ServerBusy => Counter::DisconnectServerBusy,
@@ -120,6 +147,11 @@ impl Cause {
             self,
             Self::DnsNotFound
                 | Self::PlainOnTlsPort
+                | Self::TlsRefused
+                | Self::TlsCertificate
+                | Self::TlsClientCertificate
+                | Self::TlsOnPlainPort
+                | Self::WebSocketRefused
                 | Self::BadUserNameOrPassword
                 | Self::NotAuthorized
                 | Self::IdentifierRejected

@@ -11,8 +11,11 @@ pub mod handshake;
 pub mod outbound;
 pub mod plan;
 pub mod run;
+pub mod secrets;
 pub mod streams;
+pub mod targets;
 pub mod thread;
+pub mod tls;
 pub mod transport;
 pub mod wheel;
 pub mod wire;
@@ -24,7 +27,7 @@ use plan::ShardPlan;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
-use thread::{Command, Progress, Thread};
+use thread::{Command, Progress, Thread, Trouble};
 use tokio::sync::oneshot;
 
 /// The threads of a shard.
@@ -106,6 +109,16 @@ impl Engine {
             Some(merged)
         };
         tokio::time::timeout(patience, merge).await.ok().flatten()
+    }
+
+    /// The first failed connection that has more to say than its name.
+    pub fn trouble(&self) -> Option<&Trouble> {
+        self.threads.iter().find_map(|thread| thread.progress.trouble.get())
+    }
+
+    /// A bit for each endpoint that closed connections without having sent a single byte.
+    pub fn silent_endpoints(&self) -> u64 {
+        self.threads.iter().fold(0, |all, thread| all | thread.progress.silent.load(Relaxed))
     }
 
     /// How far the clients are.

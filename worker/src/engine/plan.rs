@@ -1,11 +1,16 @@
 //! The plan of one shard, compiled once into the shape in which the engine uses it.
 
 use super::filters::FilterIndex;
+use super::secrets::Secrets;
+use super::tls::TlsClient;
+use super::transport::Upgrade;
 use super::wire::Version;
 use mqtt_loadtest_crds::plan::{RunPlan, Schedule, Slice, publish_schedule};
-use mqtt_loadtest_crds::spec::{Endpoint, ProtocolVersion, Publish, ReconnectPolicy};
+use mqtt_loadtest_crds::spec::{Broker, Endpoint, ProtocolVersion, Publish, ReconnectPolicy, Resumption};
 use mqtt_loadtest_crds::template::{Placeholder, Template, UnknownPlaceholder, Values};
+use rustls::pki_types::ServerName;
 use sha2::{Digest, Sha256};
+use std::sync::Arc;
 
 /// Bytes of random payload that all messages take their part of: more than the window of any compressor on the way.
 const SLAB: usize = 1 << 20;
@@ -25,6 +30,8 @@ pub struct ShardPlan {
     pub version: Version,
     /// The broker's addresses as written.
     pub endpoints: Vec<Endpoint>,
+    carriages: Vec<Carriage>,
+    resumes_tls: bool,
     /// Keep alive in seconds; 0 is off.
     pub keep_alive: u16,
     /// Whether sessions end with their connection.
@@ -63,6 +70,15 @@ pub struct ShardPlan {
     username: Option<Template>,
     password: String,
     slab: Box<[u8]>,
+}
+
+/// What carries MQTT to one endpoint, above TCP.
+#[derive(Debug)]
+pub struct Carriage {
+    /// TLS, and the name that the server must have.
+    pub tls: Option<(Arc<TlsClient>, ServerName<'static>)>,
+    /// WebSocket.
+    pub web_socket: Option<Arc<Upgrade>>,
 }
 
 /// Which messages of the run carry the header.
@@ -138,7 +154,7 @@ impl ShardPlan {
     ///
     /// # Errors
     /// When the slice does not exist or something in the plan cannot be parsed.
-    pub fn new(plan: &RunPlan, group: usize, shard: u32, attempt: u16, password: Option<String>) -> Result<Self, PlanError> {
+    pub fn new(plan: &RunPlan, group: usize, shard: u32, attempt: u16, secrets: &Secrets) -> Result<Self, PlanError> {
         let slice = plan.slice(group, shard).ok_or(PlanError::NoSlice { group, shard })?;
         let spec = plan.spec.groups.get(group).ok_or(PlanError::NoSlice { group, shard })?;
         let broker = &plan.spec.broker;
@@ -170,6 +186,7 @@ impl ShardPlan {
         let entries = entries.collect::<Result<Vec<_>, PlanError>>()?;
         let subscriptions = spec.subscribe.iter().map(|s| Ok((parse(&s.filter)?, u8::try_from(s.qos).unwrap_or(0).min(2))));
         let endpoints = broker.endpoints.iter().map(|text| Endpoint::parse(text).map_err(PlanError::Invalid));
+        let endpoints = endpoints.collect::<Result<Vec<_>, PlanError>>()?;
         let digest = Sha256::digest(format!("{}/{}", plan.run.uid, plan.run.id));
         let seed = u64::try_from(plan.spec.load.seed).unwrap_or(0);
         let filters = FilterIndex::new(plan).map_err(|e| invalid(&e))?;
@@ -179,7 +196,9 @@ impl ShardPlan {
             group: spec.name.clone(),
             attempt,
             version,
-            endpoints: endpoints.collect::<Result<_, _>>()?,
+            carriages: carriages(broker, &endpoints, secrets).map_err(PlanError::Invalid)?,
+            resumes_tls: broker.tls.as_ref().is_some_and(|tls| tls.resumption == Resumption::PerClient),
+            endpoints,
             keep_alive: u16::try_from(spec.keep_alive.get().as_secs()).unwrap_or(u16::MAX),
             clean: spec.clean_start,
             connects: plan.connects(group),
@@ -203,7 +222,7 @@ impl ShardPlan {
             expected_load,
             client_id: parse(&spec.client_id)?,
             username: broker.credentials.username.as_deref().map(parse).transpose()?,
-            password: password.unwrap_or_default(),
+            password: secrets.password.clone().unwrap_or_default(),
             slab: slab(seed),
         })
     }
@@ -226,6 +245,16 @@ impl ShardPlan {
         values.client_id = &client_id;
         let username = self.username.as_ref().map(|t| t.render(&values)).unwrap_or_default();
         (client_id, username)
+    }
+
+    /// What carries MQTT to an endpoint.
+    pub fn carriage(&self, endpoint: usize) -> Option<&Carriage> {
+        self.carriages.get(endpoint)
+    }
+
+    /// Whether clients resume TLS sessions.
+    pub fn resumes_tls(&self) -> bool {
+        self.resumes_tls
     }
 
     /// The password of every client; empty when there is none. Never in a log or metric.
@@ -262,6 +291,28 @@ impl ShardPlan {
             at = 0;
         }
     }
+}
+
+/// What carries MQTT to each endpoint.
+fn carriages(broker: &Broker, endpoints: &[Endpoint], secrets: &Secrets) -> Result<Vec<Carriage>, String> {
+    let settings = broker.tls.clone().unwrap_or_default();
+    let needs_tls = endpoints.iter().any(|endpoint| endpoint.scheme.is_tls());
+    let client = needs_tls.then(|| TlsClient::new(&settings, secrets).map(Arc::new)).transpose()?;
+    let carriage = |endpoint: &Endpoint| {
+        let tls = match client.clone().filter(|_| endpoint.scheme.is_tls()) {
+            Some(client) => {
+                let name = settings.server_name.clone().unwrap_or_else(|| endpoint.host.clone());
+                let wrong = |_| format!("\"{name}\" is neither a host name nor an address: set spec.broker.tls.serverName");
+                Some((client, ServerName::try_from(name.clone()).map_err(wrong)?))
+            }
+            None => None,
+        };
+        let headers = broker.web_socket.iter().flat_map(|web_socket| &web_socket.headers);
+        let headers = headers.map(|header| (header.name.as_str(), header.value.as_str()));
+        let upgrade = endpoint.scheme.is_web_socket().then(|| Upgrade::new(&endpoint.to_string(), headers));
+        Ok(Carriage { tls, web_socket: upgrade.transpose()?.map(Arc::new) })
+    };
+    endpoints.iter().map(carriage).collect()
 }
 
 /// Processor time per second that the messages of one shard cost. The first client's topic stands for all of an entry.
@@ -335,7 +386,7 @@ mod tests {
     fn shard(groups: serde_json::Value, group: usize) -> ShardPlan {
         let spec = serde_json::from_value(json!({"broker": {"endpoints": ["mqtt://b"]}, "groups": groups})).unwrap();
         let run = RunIdentity { namespace: String::new(), name: "t".into(), uid: "u".into(), id: "1".into() };
-        ShardPlan::new(&RunPlan::new(run, spec), group, 0, 0, None).unwrap()
+        ShardPlan::new(&RunPlan::new(run, spec), group, 0, 0, &Secrets::default()).unwrap()
     }
 
     #[test]

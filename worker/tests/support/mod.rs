@@ -4,6 +4,9 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
+pub mod certificates;
+pub mod proxy;
+
 use mqtt_loadtest_crds::plan::{RunIdentity, RunPlan};
 use mqtt_loadtest_worker::accounting::metrics::{self, Limits};
 use mqtt_loadtest_worker::accounting::{Snapshot, summary};
@@ -17,6 +20,11 @@ use tempfile::TempDir;
 
 pub const SECOND: u64 = 1_000_000_000;
 const TOKEN: &str = "test-token";
+
+/// A line of mosquitto's configuration after which it offers no TLS newer than 1.2.
+pub const OLD_TLS: &str = "# TLS 1.2 at most\n";
+const OPENSSL_1_2: &str =
+    "openssl_conf = conf\n[conf]\nssl_conf = ssl\n[ssl]\nsystem_default = sys\n[sys]\nMaxProtocol = TLSv1.2\n";
 
 /// A port that was free a moment ago.
 pub fn free_port() -> u16 {
@@ -48,7 +56,14 @@ impl Broker {
         );
         std::fs::write(&config, text).unwrap();
         let program = if std::path::Path::new("/usr/sbin/mosquitto").exists() { "/usr/sbin/mosquitto" } else { "mosquitto" };
-        let child = Command::new(program).arg("-c").arg(&config).stdin(Stdio::null()).spawn().expect("mosquitto is installed");
+        let mut command = Command::new(program);
+        command.arg("-c").arg(&config).stdin(Stdio::null());
+        let openssl = dir.path().join("openssl.cnf");
+        if extra.contains(OLD_TLS) {
+            std::fs::write(&openssl, OPENSSL_1_2).unwrap();
+            command.env("OPENSSL_CONF", &openssl);
+        }
+        let child = command.spawn().expect("mosquitto is installed");
         wait_until("mosquitto listens", Duration::from_secs(5), || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok());
         Broker { child, port, dir }
     }

@@ -26,6 +26,10 @@ pub const CONTAINER: &str = "worker";
 pub const CONTROL_PORT: i32 = 8081;
 
 const ROOT: &str = "/etc/mqtt-loadtest";
+const CA_FILE: &str = "ca.crt";
+/// Keys of a Secret of type kubernetes.io/tls (<https://kubernetes.io/docs/concepts/configuration/secret/#tls-secrets>).
+const TLS_CERT_KEY: &str = "tls.crt";
+const TLS_PRIVATE_KEY_KEY: &str = "tls.key";
 /// Count of failed attempts of the pod's index (Kubernetes 1.29 and newer).
 const ATTEMPT: &str = "metadata.annotations['batch.kubernetes.io/job-index-failure-count']";
 /// How long a pod stays on a node that does not answer.
@@ -147,6 +151,15 @@ fn container(plan: &RunPlan, group: usize, settings: &WorkerSettings, volumes: &
     if plan.spec.broker.credentials.password_from.is_some() {
         args.push(format!("--password-file={ROOT}/password/password"));
     }
+    if let Some(tls) = &plan.spec.broker.tls {
+        if tls.ca_from.is_some() {
+            args.push(format!("--ca-file={ROOT}/broker-ca/{CA_FILE}"));
+        }
+        if tls.client_certificate_from.is_some() {
+            args.push(format!("--client-certificate-file={ROOT}/client-certificate/{TLS_CERT_KEY}"));
+            args.push(format!("--client-key-file={ROOT}/client-certificate/{TLS_PRIVATE_KEY_KEY}"));
+        }
+    }
     Container {
         name: CONTAINER.into(),
         image: Some(settings.image.clone()),
@@ -205,12 +218,12 @@ fn volumes(plan: &RunPlan) -> Vec<Volume> {
         config_map: Some(ConfigMapVolumeSource { name: name.to_owned(), optional, ..ConfigMapVolumeSource::default() }),
         ..Volume::default()
     };
-    let secret = |volume: &str, name: &str, key: &str, path: &str| Volume {
+    // The user id is not known here, so the owner's bits alone would not do; the pod has one container.
+    let secret = |volume: &str, name: &str, items: &[(&str, &str)]| Volume {
         name: volume.into(),
         secret: Some(SecretVolumeSource {
             secret_name: Some(name.to_owned()),
-            items: Some(vec![KeyToPath { key: key.to_owned(), path: path.to_owned(), mode: None }]),
-            // The user id is not known here, so the owner's bits alone would not do; the pod has one container.
+            items: Some(items.iter().map(|(key, path)| item(key, path)).collect()),
             default_mode: Some(0o444),
             ..SecretVolumeSource::default()
         }),
@@ -219,12 +232,33 @@ fn volumes(plan: &RunPlan) -> Vec<Volume> {
     let mut volumes = vec![
         config_map("plan", &names.plan, None),
         config_map("run-state", &names.run_state, Some(true)),
-        secret("token", &names.token, TOKEN_KEY, TOKEN_KEY),
+        secret("token", &names.token, &[(TOKEN_KEY, TOKEN_KEY)]),
     ];
     if let Some(source) = &plan.spec.broker.credentials.password_from {
-        volumes.push(secret("password", &source.secret.name, &source.secret.key, "password"));
+        volumes.push(secret("password", &source.secret.name, &[(&source.secret.key, "password")]));
+    }
+    let Some(tls) = &plan.spec.broker.tls else { return volumes };
+    if let Some(from) = &tls.ca_from {
+        if let Some(key) = &from.secret {
+            volumes.push(secret("broker-ca", &key.name, &[(&key.key, CA_FILE)]));
+        } else if let Some(key) = &from.config_map {
+            let mut volume = config_map("broker-ca", &key.name, None);
+            if let Some(source) = &mut volume.config_map {
+                source.items = Some(vec![item(&key.key, CA_FILE)]);
+            }
+            volumes.push(volume);
+        }
+    }
+    if let Some(from) = &tls.client_certificate_from {
+        let keys = [(TLS_CERT_KEY, TLS_CERT_KEY), (TLS_PRIVATE_KEY_KEY, TLS_PRIVATE_KEY_KEY)];
+        volumes.push(secret("client-certificate", &from.secret.name, &keys));
     }
     volumes
+}
+
+/// One key of a Secret or ConfigMap as a file.
+fn item(key: &str, path: &str) -> KeyToPath {
+    KeyToPath { key: key.to_owned(), path: path.to_owned(), mode: None }
 }
 
 fn text(value: &str) -> Option<String> {
@@ -278,6 +312,37 @@ mod tests {
         assert_eq!(password.items.as_ref().unwrap()[0].key, "pw");
         for (mount, name) in container.volume_mounts.as_ref().unwrap().iter().zip(names) {
             assert_eq!((mount.mount_path.clone(), mount.read_only), (format!("/etc/mqtt-loadtest/{name}"), Some(true)));
+        }
+    }
+
+    #[test]
+    fn certificates_are_mounted_from_where_the_manifest_names_them() {
+        let mut plan = plan();
+        let settings = WorkerSettings { image: "worker:1".into(), pull_policy: "Always".into() };
+        for (source, from_config_map) in [("configMap", true), ("secret", false)] {
+            let tls = serde_json::json!({"caFrom": {source: {"name": "trust", "key": "root.pem"}}, "clientCertificateFrom": {"secret": {"name": "device"}}});
+            plan.spec.broker.tls = Some(serde_json::from_value(tls).unwrap());
+            let spec = template(&plan, 0, &settings).unwrap().spec.unwrap();
+            let args = spec.containers[0].args.clone().unwrap();
+            for arg in [
+                "--ca-file=/etc/mqtt-loadtest/broker-ca/ca.crt",
+                "--client-certificate-file=/etc/mqtt-loadtest/client-certificate/tls.crt",
+                "--client-key-file=/etc/mqtt-loadtest/client-certificate/tls.key",
+            ] {
+                assert!(args.contains(&arg.to_owned()), "{arg}: {args:?}");
+            }
+            let volumes = spec.volumes.unwrap();
+            let ca = volumes.iter().find(|volume| volume.name == "broker-ca").unwrap();
+            let items = match (&ca.config_map, &ca.secret) {
+                (Some(map), None) if from_config_map => (map.name.clone(), map.items.clone()),
+                (None, Some(secret)) if !from_config_map => (secret.secret_name.clone().unwrap(), secret.items.clone()),
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(items, ("trust".to_owned(), Some(vec![item("root.pem", "ca.crt")])));
+            let device = volumes.iter().find(|volume| volume.name == "client-certificate").unwrap().secret.clone().unwrap();
+            assert_eq!(device.secret_name.as_deref(), Some("device"));
+            assert_eq!(device.items.unwrap().len(), 2, "nothing else of the Secret is mounted");
+            assert_eq!(spec.containers[0].volume_mounts.as_ref().unwrap().len(), volumes.len());
         }
     }
 

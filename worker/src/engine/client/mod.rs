@@ -83,8 +83,8 @@ pub enum Phase {
     Waiting,
     /// Waits to connect again.
     Backoff,
-    /// The transport is being opened.
-    Opening,
+    /// The transport is being opened; which step of that is under way.
+    Opening(Step),
     /// CONNECT is written.
     AwaitConnack,
     /// SUBSCRIBE is written.
@@ -171,8 +171,8 @@ pub struct Client {
     fencing: Fence,
     /// When the fence was last asked for.
     fenced: u64,
-    /// The publish of which the kernel has only a part.
-    cut: Option<Box<Mark>>,
+    /// Publishes that are written and of which the kernel has not the last byte; `end` is how many bytes are missing.
+    cut: Vec<Mark>,
 }
 
 impl Client {
@@ -212,7 +212,7 @@ impl Client {
             unfenced: Fence::default(),
             fencing: Fence::default(),
             fenced: 0,
-            cut: None,
+            cut: Vec::new(),
         }
     }
 
@@ -248,7 +248,7 @@ impl Client {
                 cx.run.release.saturating_add(cx.plan.connects.slot(cx.plan.slice.rank(self.index)))
             }
             Phase::Waiting | Phase::Gone => u64::MAX,
-            Phase::Backoff | Phase::Opening | Phase::AwaitConnack | Phase::Leaving => self.until,
+            Phase::Backoff | Phase::Opening(_) | Phase::AwaitConnack | Phase::Leaving => self.until,
             Phase::AwaitSuback => self.until.min(self.ping_deadline()),
             Phase::Ready => self.ping_deadline().min(self.publish_deadline(cx)),
         }
@@ -279,13 +279,13 @@ impl Client {
                 if cx.run.stage != RunStage::Active {
                     return Directive::Continue;
                 }
-                self.phase = Phase::Opening;
+                self.phase = Phase::Opening(Step::Tcp);
                 self.since = cx.now;
                 self.until = cx.now + cx.plan.connect_timeout;
                 cx.counts.inc(Counter::ConnectsAttempted);
                 Directive::Open
             }
-            Phase::Opening | Phase::AwaitConnack if cx.now >= self.until => Directive::Close(Cause::Timeout),
+            Phase::Opening(_) | Phase::AwaitConnack if cx.now >= self.until => Directive::Close(Cause::Timeout),
             Phase::AwaitSuback if cx.now >= self.until => {
                 cx.counts.add(Counter::SubscribeTimeout, cx.plan.subscriptions.len() as u64);
                 Directive::Close(Cause::Timeout)
@@ -314,11 +314,24 @@ impl Client {
         self.fencing = std::mem::take(&mut self.unfenced);
     }
 
+    /// A step of opening the transport was made; `next` follows.
+    pub fn on_step(&mut self, next: Step, cx: &mut Cx<'_>) {
+        if let Phase::Opening(made) = self.phase {
+            let stage = match made {
+                Step::Tcp => Stage::ConnectTcp,
+                Step::Tls => Stage::ConnectTls,
+                Step::WebSocket | Step::Connack => Stage::ConnectWebSocket,
+            };
+            cx.counts.record(stage, cx.now.saturating_sub(self.since));
+        }
+        self.since = cx.now;
+        self.phase = Phase::Opening(next);
+    }
+
     /// The transport is open: MQTT begins.
     pub fn on_open(&mut self, cx: &mut Cx<'_>) {
-        cx.counts.record(Stage::ConnectTcp, cx.now.saturating_sub(self.since));
+        self.on_step(Step::Connack, cx);
         self.phase = Phase::AwaitConnack;
-        self.since = cx.now;
         handshake::connect(cx.plan, self.index, self.was_connected, cx.out);
     }
 
@@ -453,7 +466,7 @@ impl Client {
         let phase = self.phase;
         self.pinged = 0;
         match phase {
-            Phase::Opening => cx.counts.inc(cause.of_attempt(Step::Tcp)),
+            Phase::Opening(step) => cx.counts.inc(cause.of_attempt(step)),
             Phase::AwaitConnack => cx.counts.inc(cause.of_attempt(Step::Connack)),
             Phase::AwaitSuback | Phase::Ready => {
                 cx.counts.inc(cause.of_connection());
@@ -510,7 +523,7 @@ impl Client {
                 self.until = cx.now + FIN_TIMEOUT;
                 Directive::Leave
             }
-            Phase::Opening | Phase::AwaitConnack => {
+            Phase::Opening(_) | Phase::AwaitConnack => {
                 self.phase = Phase::Gone;
                 Directive::Close(Cause::ClosedByPeer)
             }

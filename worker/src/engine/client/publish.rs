@@ -234,22 +234,32 @@ impl Client {
         }
     }
 
-    /// The socket took only a part: what is due waits for it. `cut` is the publish of which it took the beginning.
-    pub fn on_socket_full(&mut self, cut: Option<&Mark>, cx: &mut Cx<'_>) {
+    /// The socket took only a part: what is due waits for it. `cut` are publishes that can neither be taken back nor counted
+    /// yet, as the kernel has only the first `settled` bytes of what their marks count in.
+    pub fn on_socket_full(&mut self, cut: &[Mark], settled: usize, cx: &mut Cx<'_>) {
         self.set_blocked(Blocked::Socket, cx.now);
-        self.cut = cut.map(|mark| Box::new(*mark));
+        self.cut.extend(cut.iter().map(|mark| Mark { end: mark.end - settled as u32, ..*mark }));
     }
 
-    /// The kernel has everything that waited.
-    pub fn on_rest_sent(&mut self, cx: &mut Cx<'_>) {
-        if let Some(mark) = self.cut.take() {
-            self.on_sent(&mark, cx);
+    /// The kernel took so many further bytes of what waited.
+    pub fn on_rest_sent(&mut self, bytes: usize, cx: &mut Cx<'_>) {
+        if self.cut.is_empty() {
+            return;
+        }
+        for mark in &mut self.cut {
+            mark.end = mark.end.saturating_sub(u32::try_from(bytes).unwrap_or(u32::MAX));
+        }
+        let sent = self.cut.iter().take_while(|mark| mark.end == 0).count();
+        let marks: Vec<Mark> = self.cut.drain(..sent).collect();
+        marks.iter().for_each(|mark| self.on_sent(mark, cx));
+        if self.cut.is_empty() {
+            self.cut = Vec::new();
         }
     }
 
-    /// A publish was cut by the end of its connection: it was not sent.
+    /// Publishes were cut by the end of their connection: they were not sent.
     pub(super) fn on_cut_lost(&mut self, reason: Counter, cx: &mut Cx<'_>) {
-        if let Some(mark) = self.cut.take() {
+        for mark in std::mem::take(&mut self.cut) {
             self.count_skipped(usize::from(mark.entry), 1, reason, cx);
         }
     }
@@ -400,7 +410,7 @@ impl Client {
             open.planned += due;
             open.pending += due.saturating_sub(self.entries[entry].slot);
         }
-        open.pending += u64::from(self.cut.is_some());
+        open.pending += self.cut.len() as u64;
         open.unacked += self.inflight.len() as u64;
         open.unfenced += self.unfenced.messages + self.fencing.messages;
     }

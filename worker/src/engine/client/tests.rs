@@ -5,6 +5,7 @@ use super::*;
 use crate::accounting::header::Header;
 use crate::accounting::laws;
 use crate::engine::run::Window;
+use crate::engine::secrets::Secrets;
 use mqtt_loadtest_crds::plan::{RunIdentity, RunPlan};
 use proptest::prelude::*;
 use serde_json::json;
@@ -18,7 +19,7 @@ fn plan(protocol: &str, publish: serde_json::Value, subscribe: serde_json::Value
     group.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     let spec = json!({"broker": {"endpoints": ["mqtt://b"], "protocolVersion": protocol}, "groups": [group]});
     let run = RunIdentity { namespace: String::new(), name: "t".into(), uid: "u".into(), id: "1".into() };
-    ShardPlan::new(&RunPlan::new(run, serde_json::from_value(spec).unwrap()), 0, 0, 0, None).unwrap()
+    ShardPlan::new(&RunPlan::new(run, serde_json::from_value(spec).unwrap()), 0, 0, 0, &Secrets::default()).unwrap()
 }
 
 fn entry(qos: u8, interval_ms: u64) -> serde_json::Value {
@@ -146,9 +147,7 @@ impl Sim {
         }
         if waiting {
             self.waiting.drain(..taken);
-            if self.waiting.is_empty() {
-                self.with(|client, cx| client.on_rest_sent(cx));
-            }
+            self.with(|client, cx| client.on_rest_sent(taken, cx));
         } else {
             let marks = std::mem::take(&mut self.marks);
             let sent = marks.iter().take_while(|m| m.end as usize <= taken).count();
@@ -159,7 +158,7 @@ impl Sim {
                 let keep = unsent.first().map_or(bytes.len(), |m| m.start as usize);
                 self.with(|client, cx| {
                     unsent.iter().rev().for_each(|mark| client.on_unsent(mark, cx));
-                    client.on_socket_full(cut, cx);
+                    client.on_socket_full(cut.map(std::slice::from_ref).unwrap_or_default(), taken, cx);
                 });
                 self.waiting = bytes[taken..keep].to_vec();
             }
