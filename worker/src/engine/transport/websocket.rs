@@ -184,7 +184,8 @@ fn of_upgrade(error: &Error) -> Failure {
             // What the request asks for will not be there at the next try either, unless the server is merely busy.
             let passes = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
             let cause = if passes { Cause::WebSocketFailed } else { Cause::WebSocketRefused };
-            (cause, format!("the server answered the WebSocket upgrade with {status}: is the path of the endpoint right?"))
+            let hint = if passes { "" } else { ": is the path of the endpoint right?" };
+            (cause, format!("the server answered the WebSocket upgrade with {status}{hint}"))
         }
         Error::Protocol(error) => (Cause::WebSocketRefused, format!("the WebSocket upgrade failed: {error}")),
         Error::HttpFormat(_) | Error::Utf8(_) | Error::Url(_) => {
@@ -193,4 +194,91 @@ fn of_upgrade(error: &Error) -> Failure {
         other => (Cause::WebSocketFailed, format!("the WebSocket upgrade failed: {other}")),
     };
     Failure { cause, words: Some(words) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use tungstenite::handshake::derive_accept_key;
+    use tungstenite::protocol::Role;
+
+    /// A connection after its upgrade, to which the server's answer and more came as one.
+    fn upgraded(behind: &[u8]) -> Frames {
+        let upgrade = Upgrade::new("ws://b:8083/mqtt", [("Origin", "x")].into_iter()).unwrap();
+        let mut frames = Frames::new(&upgrade).unwrap();
+        let mut request = Vec::new();
+        assert!(!frames.upgrade(&[], &mut request).unwrap());
+        let request = String::from_utf8(request).unwrap();
+        assert!(request.starts_with("GET /mqtt HTTP/1.1\r\nHost: b:8083\r\n"), "{request}");
+        let key = request.lines().find_map(|line| line.strip_prefix("Sec-WebSocket-Key: ")).unwrap();
+        let mut answer = format!(
+            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: {}\r\n\
+             Sec-WebSocket-Protocol: mqtt\r\n\r\n",
+            derive_accept_key(key.as_bytes())
+        )
+        .into_bytes();
+        answer.extend_from_slice(behind);
+        assert!(frames.upgrade(&answer, &mut Vec::new()).unwrap());
+        frames
+    }
+
+    fn server() -> WebSocket<Pipe> {
+        WebSocket::from_raw_socket(Pipe::default(), Role::Server, None)
+    }
+
+    #[test]
+    fn text_is_a_protocol_error_and_a_close_ends_the_connection() {
+        let mut server = server();
+        server.send(Message::text("MQTT")).unwrap();
+        let failure = upgraded(&[]).receive(&server.get_ref().output, &mut Vec::new(), &mut Vec::new()).unwrap_err();
+        assert_eq!(failure.cause, Cause::Protocol);
+        assert!(upgraded(&[]).receive(&[0x88, 0], &mut Vec::new(), &mut Vec::new()).unwrap());
+    }
+
+    #[test]
+    fn a_ping_is_answered_and_what_came_behind_the_upgrade_is_not_lost() {
+        let mut server = server();
+        server.send(Message::Ping(b"are you there"[..].into())).unwrap();
+        server.send(Message::binary(vec![0x20, 2, 0, 0])).unwrap();
+        let (mut mqtt, mut answer) = (Vec::new(), Vec::new());
+        assert!(!upgraded(&server.get_ref().output).receive(&[], &mut mqtt, &mut answer).unwrap());
+        assert_eq!(mqtt, [0x20, 2, 0, 0]);
+        server.get_mut().input = answer;
+        assert_eq!(server.read().unwrap(), Message::Pong(b"are you there"[..].into()));
+    }
+
+    proptest! {
+        #[test]
+        fn frames_and_packets_need_not_agree_in_either_direction(
+            pieces in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..300), 1..8), chunk in 1usize..200,
+        ) {
+            let mut server = server();
+            let mut client = upgraded(&[]);
+            let (mut there, mut back) = (Vec::new(), Vec::new());
+            for piece in &pieces {
+                client.send(piece, &mut there).unwrap();
+                server.send(Message::binary(piece.clone())).unwrap();
+            }
+            let mut received = Vec::new();
+            for part in server.get_mut().output.clone().chunks(chunk) {
+                client.receive(part, &mut received, &mut back).unwrap();
+            }
+            prop_assert_eq!(&received, &pieces.concat());
+            prop_assert!(back.is_empty());
+            server.get_mut().input = there;
+            let got: Vec<u8> = pieces.iter().flat_map(|_| server.read().unwrap().into_data()).collect();
+            prop_assert_eq!(&got, &pieces.concat());
+        }
+
+        #[test]
+        fn no_bytes_of_a_server_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), upgrading: bool) {
+            let mut frames = upgraded(&[]);
+            if upgrading {
+                frames = Frames::new(&Upgrade::new("ws://b", std::iter::empty()).unwrap()).unwrap();
+                let _ = frames.upgrade(&bytes, &mut Vec::new());
+            }
+            let _ = frames.receive(&bytes, &mut Vec::new(), &mut Vec::new());
+        }
+    }
 }
