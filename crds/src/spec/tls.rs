@@ -84,7 +84,7 @@ pub enum Resumption {
     /// Every connection makes a full handshake, as the first connection of each device does.
     #[default]
     Disabled,
-    /// Each client resumes its own session when it connects again; it costs about 1 to 2 KiB of memory a client.
+    /// Each client resumes its own session when it connects again; it costs about 4 KiB of memory a client.
     PerClient,
 }
 
