@@ -82,7 +82,13 @@ fn passed(totals: &Totals) -> String {
         message.push_str(&format!(", {sent} messages sent, {} acknowledged", all.get(Counter::Acked)));
     }
     if all.get(Counter::ExpectedMax) > 0 {
-        message.push_str(&format!(", {} delivered, none lost", all.get(Counter::Unique)));
+        message.push_str(&format!(", {} delivered", all.get(Counter::Unique)));
+        let missing = laws::deliveries(all, 0).lost_max;
+        if missing > 0 && all.get(Counter::Excused) > 0 {
+            message.push_str(&format!(", {missing} missed by subscribers while they were not connected"));
+        } else {
+            message.push_str(", none lost");
+        }
     }
     message + "."
 }

@@ -36,17 +36,23 @@ struct Members {
 }
 
 /// A filter as text with the client's number and shard left open.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 struct Pattern {
     share: bool,
     pieces: Vec<Piece>,
 }
 
+/// A piece of a filter or topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Piece {
+pub(super) enum Piece {
+    /// Text without placeholders.
     Text(String),
+    /// The client's number.
     Number,
+    /// Its shard.
     Shard,
+    /// The message's number; topics only.
+    Sequence,
 }
 
 /// Which clients a filter that matches belongs to.
@@ -68,8 +74,7 @@ impl FilterIndex {
             let client_id = Template::parse(&group.client_id)?;
             let mut patterns = Vec::new();
             for subscribe in &group.subscribe {
-                let mut pieces = Vec::new();
-                expand(&Template::parse(&subscribe.filter)?, &group.name, &client_id, username.as_ref(), 0, &mut pieces);
+                let pieces = expand(&Template::parse(&subscribe.filter)?, &group.name, &client_id, username.as_ref());
                 let share = matches!(pieces.first(), Some(Piece::Text(text)) if text.starts_with("$share/"));
                 patterns.push(Pattern { share, pieces });
             }
@@ -124,6 +129,20 @@ impl FilterIndex {
         let clamp = |n: u64| u32::try_from(n + shared).unwrap_or(u32::MAX);
         Multiplicity { min: clamp(min), max: clamp(max) }
     }
+
+    /// Over how many clients the messages of a group's subscription are dealt, at least: 1 unless it is shared.
+    pub(super) fn members(&self, group: usize, subscription: usize) -> u64 {
+        let Some(own) = self.groups.get(group) else { return 1 };
+        let Some(pattern) = own.patterns.get(subscription).filter(|pattern| pattern.share) else { return 1 };
+        let members = if pattern.pieces.contains(&Piece::Number) {
+            1
+        } else if pattern.pieces.contains(&Piece::Shard) {
+            own.clients / own.shards
+        } else {
+            self.groups.iter().filter(|other| other.patterns.contains(pattern)).map(|other| other.clients).sum()
+        };
+        members.max(1)
+    }
 }
 
 impl Members {
@@ -173,6 +192,7 @@ impl Pattern {
                 Piece::Text(text) => out.write_str(text),
                 Piece::Number => write!(out, "{number}"),
                 Piece::Shard => write!(out, "{shard}"),
+                Piece::Sequence => Ok(()),
             };
         }
     }
@@ -180,22 +200,7 @@ impl Pattern {
     /// The number that a topic must have come from, read off a level in which nothing else is open. An empty list when no
     /// number fits, `None` when there is no such level.
     fn numbers_in(&self, topic: &str) -> Option<Vec<u64>> {
-        let mut levels = vec![Vec::new()];
-        for piece in &self.pieces {
-            match piece {
-                Piece::Text(text) => {
-                    for (i, part) in text.split('/').enumerate() {
-                        if i > 0 {
-                            levels.push(Vec::new());
-                        }
-                        if !part.is_empty() {
-                            levels.last_mut()?.push(Piece::Text(part.to_owned()));
-                        }
-                    }
-                }
-                open => levels.last_mut()?.push(open.clone()),
-            }
-        }
+        let mut levels = levels(&self.pieces);
         if self.share {
             levels.drain(..levels.len().min(2));
         }
@@ -223,7 +228,35 @@ fn text(piece: &Piece) -> &str {
     if let Piece::Text(text) = piece { text } else { "" }
 }
 
-fn expand(t: &Template, group: &str, client_id: &Template, username: Option<&Template>, depth: u8, out: &mut Vec<Piece>) {
+/// The levels of a topic or filter; an empty level has no pieces.
+pub(super) fn levels(pieces: &[Piece]) -> Vec<Vec<Piece>> {
+    let (mut levels, mut level) = (Vec::new(), Vec::new());
+    for piece in pieces {
+        let Piece::Text(text) = piece else {
+            level.push(piece.clone());
+            continue;
+        };
+        for (i, part) in text.split('/').enumerate() {
+            if i > 0 {
+                levels.push(std::mem::take(&mut level));
+            }
+            if !part.is_empty() {
+                level.push(Piece::Text(part.to_owned()));
+            }
+        }
+    }
+    levels.push(level);
+    levels
+}
+
+/// A template with everything filled in that is the same for all clients of a group.
+pub(super) fn expand(t: &Template, group: &str, client_id: &Template, username: Option<&Template>) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    expand_into(t, group, client_id, username, 0, &mut pieces);
+    pieces
+}
+
+fn expand_into(t: &Template, group: &str, client_id: &Template, username: Option<&Template>, depth: u8, out: &mut Vec<Piece>) {
     let literal = |text: &str, out: &mut Vec<Piece>| match out.last_mut() {
         Some(Piece::Text(last)) => last.push_str(text),
         _ => out.push(Piece::Text(text.to_owned())),
@@ -234,13 +267,14 @@ fn expand(t: &Template, group: &str, client_id: &Template, username: Option<&Tem
             Part::Placeholder(Placeholder::Group) => literal(group, out),
             Part::Placeholder(Placeholder::Number) => out.push(Piece::Number),
             Part::Placeholder(Placeholder::Shard) => out.push(Piece::Shard),
+            Part::Placeholder(Placeholder::Sequence) => out.push(Piece::Sequence),
             // A client id does not name itself, nor a user name; the depth is a belt to those braces.
             Part::Placeholder(Placeholder::ClientId) if depth < 2 => {
-                expand(client_id, group, client_id, username, depth + 1, out)
+                expand_into(client_id, group, client_id, username, depth + 1, out)
             }
             Part::Placeholder(Placeholder::Username) if depth < 2 => {
                 if let Some(username) = username {
-                    expand(username, group, client_id, None, depth + 1, out);
+                    expand_into(username, group, client_id, None, depth + 1, out);
                 }
             }
             Part::Placeholder(_) => {}
@@ -248,12 +282,17 @@ fn expand(t: &Template, group: &str, client_id: &Template, username: Option<&Tem
     }
 }
 
-/// Whether a filter, shared or plain, matches a topic name (MQTT 5.0 section 4.7).
-pub fn matches(filter: &str, topic: &str) -> bool {
-    let filter = match filter.strip_prefix("$share/") {
+/// A filter without the name of its share (MQTT 5.0 section 4.8.2).
+pub(super) fn unshared(filter: &str) -> &str {
+    match filter.strip_prefix("$share/") {
         Some(rest) => rest.split_once('/').map_or("", |(_, filter)| filter),
         None => filter,
-    };
+    }
+}
+
+/// Whether a filter, shared or plain, matches a topic name (MQTT 5.0 section 4.7).
+pub fn matches(filter: &str, topic: &str) -> bool {
+    let filter = unshared(filter);
     // Wildcards in the first level do not match topics that begin with $ (MQTT-4.7.2-1).
     if topic.starts_with('$') && filter.starts_with(['#', '+']) {
         return false;

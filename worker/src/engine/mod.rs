@@ -6,6 +6,7 @@
 pub mod cause;
 pub mod client;
 pub mod clock;
+pub mod excuses;
 pub mod filters;
 pub mod handshake;
 pub mod outbound;

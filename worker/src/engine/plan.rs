@@ -1,5 +1,6 @@
 //! The plan of one shard, compiled once into the shape in which the engine uses it.
 
+use super::excuses::Excuses;
 use super::filters::FilterIndex;
 use super::secrets::Secrets;
 use super::tls::TlsClient;
@@ -64,6 +65,10 @@ pub struct ShardPlan {
     pub drain: u64,
     /// All subscriptions of the run.
     pub filters: FilterIndex,
+    /// What this group's subscribers may miss while they are away.
+    pub excuses: Excuses,
+    /// Time after a subscription until its deliveries are owed, in ns: a cluster's routes are eventually consistent.
+    pub settle: u64,
     /// Cores that this shard's messages keep busy, roughly, by a look at one client's topic of each entry.
     pub expected_load: f64,
     client_id: Template,
@@ -218,7 +223,9 @@ impl ShardPlan {
             seed,
             duration: plan.spec.load.duration.as_nanos(),
             drain: plan.spec.load.drain.as_nanos(),
+            excuses: Excuses::new(plan, group, &filters).map_err(|e| invalid(&e))?,
             filters,
+            settle: plan.spec.load.barrier.settle.as_nanos(),
             expected_load,
             client_id: parse(&spec.client_id)?,
             username: broker.credentials.username.as_deref().map(parse).transpose()?,

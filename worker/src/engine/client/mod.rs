@@ -1,12 +1,16 @@
 //! One MQTT client as a pure state machine: packets and instants come in, packets, marks and counts go out.
 //!
 //! It opens no socket and reads no clock. Who drives it ([`super::thread`], or a test) gives it a [`Cx`] and does what the
-//! returned [`Directive`] says. Publishing is in [`publish`], deliveries in [`receive`], the life of a connection here.
+//! returned [`Directive`] says. Publishing is in [`publish`], deliveries in [`receive`], what may be missing of them in
+//! [`presence`], the life of a connection here.
 
+mod presence;
 mod publish;
 mod receive;
+mod takeover;
 
 pub use publish::Open;
+pub use takeover::Losses;
 
 use super::cause::{Cause, Step};
 use super::handshake;
@@ -16,7 +20,9 @@ use super::run::{Run, Stage as RunStage};
 use super::streams::Streams;
 use super::wire::{self, Version};
 use crate::accounting::{Counter, Gauge, Snapshot, Stage};
+use presence::Presence;
 use std::collections::VecDeque;
+use takeover::Rivalry;
 
 /// Longest wait for the peer's FIN after DISCONNECT, in ns.
 const FIN_TIMEOUT: u64 = 1_000_000_000;
@@ -32,6 +38,8 @@ pub struct Cx<'a> {
     pub counts: &'a mut Snapshot,
     /// This thread's streams.
     pub streams: &'a mut Streams,
+    /// The connections that this thread's clients lose.
+    pub losses: &'a mut Losses,
     /// Packets to write, in order.
     pub out: &'a mut Vec<u8>,
     /// Which parts of `out` are publishes, in order; they come after everything else.
@@ -173,6 +181,8 @@ pub struct Client {
     fenced: u64,
     /// Publishes that are written and of which the kernel has not the last byte; `end` is how many bytes are missing.
     cut: Vec<Mark>,
+    presence: Presence,
+    rivalry: Rivalry,
 }
 
 impl Client {
@@ -213,6 +223,8 @@ impl Client {
             fencing: Fence::default(),
             fenced: 0,
             cut: Vec::new(),
+            presence: Presence::default(),
+            rivalry: Rivalry::default(),
         }
     }
 
@@ -341,6 +353,7 @@ impl Client {
     /// Why the connection must be closed.
     pub fn on_bytes(&mut self, bytes: &[u8], cx: &mut Cx<'_>) -> Result<usize, Cause> {
         let mut at = 0;
+        self.presence.heard = cx.now;
         if self.phase == Phase::AwaitConnack && !first_answer(bytes, cx.plan.version)? {
             return Ok(0);
         }
@@ -448,6 +461,8 @@ impl Client {
             self.lost = 0;
         }
         self.pass_over(cx);
+        self.on_present(cx);
+        self.rivalry.on_ready(cx.now);
         self.was_connected = true;
         self.blocked = Blocked::No;
     }
@@ -464,6 +479,11 @@ impl Client {
     /// The attempt failed or the connection was lost.
     pub fn on_lost(&mut self, cause: Cause, cx: &mut Cx<'_>) {
         let phase = self.phase;
+        let cause = if phase == Phase::Ready {
+            self.rivalry.judge(cause, cx.losses, cx.counts.total("connects_failed"), cx.plan.attempt, cx.now)
+        } else {
+            cause
+        };
         self.pinged = 0;
         match phase {
             Phase::Opening(step) => cx.counts.inc(cause.of_attempt(step)),
@@ -474,6 +494,7 @@ impl Client {
                 if phase == Phase::Ready {
                     cx.counts.adjust(Gauge::ClientsReady, -1);
                     self.lost = cx.now;
+                    self.on_absent(cx);
                 }
                 self.on_unfenced_lost(cx);
                 self.on_cut_lost(Counter::SkippedDisconnected, cx);
@@ -538,6 +559,7 @@ impl Client {
     /// Something was written: the keep alive starts anew.
     pub fn on_written(&mut self, now: u64) {
         self.wrote = now;
+        self.rivalry.on_written(now);
     }
 
     /// The identifier after the last one. Identifiers in flight lie between the oldest and the last one given, so the

@@ -32,6 +32,7 @@ impl Client {
         for entry in 0..self.entries.len() {
             self.aim(entry, cx);
         }
+        self.on_start_known(cx);
         if self.phase != Phase::Ready {
             self.pass_over(cx);
         }
@@ -413,6 +414,7 @@ impl Client {
         open.pending += self.cut.len() as u64;
         open.unacked += self.inflight.len() as u64;
         open.unfenced += self.unfenced.messages + self.fencing.messages;
+        open.missing += self.missing(cx);
     }
 
     /// Counts what will never come: at the end, after the drain.
@@ -447,6 +449,8 @@ pub struct Open {
     pub unacked: u64,
     /// Sent at QoS 0 and not fenced.
     pub unfenced: u64,
+    /// Deliveries that clients which are away may have missed so far.
+    pub missing: u64,
 }
 
 impl Open {
@@ -454,6 +458,7 @@ impl Open {
     pub fn apply(&self, counts: &mut crate::accounting::Snapshot) {
         counts.set(Counter::Planned, self.planned);
         counts.add(Counter::Scheduled, self.pending);
+        counts.add(Counter::Excused, self.missing);
         counts.set_gauge(Gauge::Pending, self.pending as i64);
         counts.set_gauge(Gauge::Unacked, self.unacked as i64);
         counts.set_gauge(Gauge::Unfenced, self.unfenced as i64);

@@ -73,7 +73,10 @@ impl Client {
         cx.counts.inc(Counter::Unique);
         cx.counts.fold(Fingerprint::Received, header.fingerprint());
         match cx.run.unix(cx.now).map(|now| now.checked_sub(header.due_unix_ns)) {
-            Some(Some(latency)) => cx.counts.record(Stage::EndToEnd, latency),
+            Some(Some(latency)) => {
+                cx.counts.record(Stage::EndToEnd, latency);
+                self.presence.lag = latency;
+            }
             Some(None) => cx.counts.inc(Counter::NegativeLatency),
             None => {}
         }

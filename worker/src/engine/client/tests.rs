@@ -33,6 +33,7 @@ struct Sim {
     run: Run,
     counts: Snapshot,
     streams: Streams,
+    losses: Losses,
     out: Vec<u8>,
     marks: Vec<Mark>,
     random: u64,
@@ -65,6 +66,7 @@ impl Sim {
             run,
             counts: Snapshot::new(),
             streams: Streams::default(),
+            losses: Losses::new(1),
             out: Vec::new(),
             marks: Vec::new(),
             random: 1,
@@ -88,6 +90,7 @@ impl Sim {
             run: &self.run,
             counts: &mut self.counts,
             streams: &mut self.streams,
+            losses: &mut self.losses,
             out: &mut self.out,
             marks: &mut self.marks,
             random: &mut self.random,
@@ -236,6 +239,14 @@ impl Sim {
             assert!(next > self.now, "a deadline that is not after the instant it was handled: {next} at {}", self.now);
         }
         panic!("the timer fires without end");
+    }
+
+    /// Lets time pass in which the broker answers.
+    fn live(&mut self, time: u64) {
+        for _ in 0..time / (50 * MS) {
+            self.pass(50 * MS);
+            self.deliver(99);
+        }
     }
 
     fn start(&mut self, length: u64) {
@@ -392,6 +403,76 @@ fn a_taken_over_session_is_never_fought_for() {
     sim.deliver(1);
     assert_eq!(sim.counts.by_label("disconnects"), [("sessionTakenOver", 1)]);
     assert_eq!(sim.client.phase(), Phase::Gone);
+}
+
+#[test]
+fn a_client_that_is_closed_again_and_again_without_a_word_gives_its_identifier_up() {
+    let mut sim = Sim::new(plan("3.1.1", json!([]), json!([{"name": "s", "filter": "t"}]), json!({})));
+    sim.connect();
+    sim.live(30 * SECOND);
+    for disconnects in 1..=4 {
+        sim.lose(Cause::ClosedByPeer);
+        assert_eq!(sim.counts.total("disconnects"), disconnects);
+        sim.live(2 * SECOND);
+    }
+    assert_eq!(sim.counts.by_label("disconnects"), [("closedByPeer", 3), ("sessionTakenOver", 1)]);
+    assert_eq!((sim.client.phase(), sim.counts.gauge(Gauge::ClientsFailed)), (Phase::Gone, 1));
+}
+
+/// A client that hears a message a second, is away for a while, and comes back; what it is excused of on the way.
+fn excused(clean: bool, qos: u8) -> [u64; 4] {
+    let subscribe = json!([{"name": "s", "filter": "t/#", "qos": qos}]);
+    let mut publish = entry(qos, 1000);
+    publish["maxBehind"] = json!("0s");
+    let more = json!({"cleanStart": clean, "clients": 10, "shards": {"count": 10}});
+    let mut sim = Sim::new(plan("3.1.1", json!([publish]), subscribe, more));
+    sim.keeps_session = !clean;
+    sim.connect();
+    sim.live(10 * SECOND);
+    sim.start(100 * SECOND);
+    let before = sim.report().get(Counter::Excused);
+    sim.live(20 * SECOND);
+    let connected = sim.report().get(Counter::Excused);
+    sim.lose(Cause::Reset);
+    // No reconnect yet: what was on its way, and what is due meanwhile.
+    sim.now += 2 * SECOND;
+    let away = sim.report().get(Counter::Excused);
+    while sim.client.phase() != Phase::Ready {
+        sim.live(50 * MS);
+    }
+    let back = sim.report().get(Counter::Excused);
+    sim.live(50 * SECOND);
+    assert_eq!(sim.report().get(Counter::Excused), back, "nothing more once it is back");
+    [before, connected, away, back]
+}
+
+#[test]
+fn a_clean_session_is_excused_of_what_is_due_while_it_is_away_and_until_it_has_settled() {
+    let [before, connected, away, back] = excused(true, 1);
+    assert_eq!((before, connected), (0, 0));
+    assert!((20..=21).contains(&away), "ten messages a second for 2 s: {away}");
+    // The reconnect follows at once, then 5 s of settling.
+    assert!((70..=72).contains(&back), "{back}");
+}
+
+#[test]
+fn a_kept_session_is_excused_of_messages_at_qos_0_only() {
+    assert_eq!(excused(false, 1), [0; 4]);
+    let [_, connected, away, _] = excused(false, 0);
+    assert!(connected == 0 && (20..=31).contains(&away), "{away}");
+}
+
+#[test]
+fn a_subscriber_that_comes_late_is_excused_of_what_was_due_before() {
+    let subscribe = json!([{"name": "s", "filter": "t/#", "qos": 1}]);
+    let mut sim = Sim::new(plan("5", json!([entry(1, 1000)]), subscribe, json!({})));
+    sim.start(100 * SECOND);
+    sim.now += 9_500 * MS;
+    assert_eq!(sim.report().get(Counter::Excused), 10);
+    sim.connect();
+    assert_eq!(sim.report().get(Counter::Excused), 15, "and of five more while routes settle");
+    sim.live(20 * SECOND);
+    assert_eq!(sim.report().get(Counter::Excused), 15);
 }
 
 #[test]

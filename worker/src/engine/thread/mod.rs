@@ -3,7 +3,7 @@
 //! A turn waits for readiness or the next timer, handles what came, then writes what is due. Readiness is edge-triggered,
 //! and a read that does not fill the buffer means that the socket is empty, so a message costs one read and one write.
 
-use super::client::{Client, Cx, Directive, Mark, Open, Phase};
+use super::client::{Client, Cx, Directive, Losses, Mark, Open, Phase};
 use super::clock::Clock;
 use super::plan::ShardPlan;
 use super::run::{Run, Stage, Window};
@@ -84,6 +84,7 @@ pub struct Thread {
     run: Run,
     counts: Snapshot,
     streams: Streams,
+    losses: Losses,
     out: Vec<u8>,
     marks: Vec<Mark>,
     buffers: Buffers,
@@ -100,6 +101,7 @@ macro_rules! with_client {
             run: &$self.run,
             counts: &mut $self.counts,
             streams: &mut $self.streams,
+            losses: &mut $self.losses,
             out: &mut $self.out,
             marks: &mut $self.marks,
             random: &mut $self.random,
@@ -140,6 +142,7 @@ impl Thread {
             connections: std::iter::repeat_with(|| None).take(clients.len()).collect(),
             sessions: vec![None; if plan.resumes_tls() { clients.len() } else { 0 }],
             wheel: Wheel::new(clients.len(), now),
+            losses: Losses::new(clients.len()),
             random: plan.seed ^ u64::from(plan.slice.shard) << 32 ^ clients.first().map_or(0, |c| u64::from(c.index())) ^ now,
             clients,
             plan,
