@@ -136,6 +136,16 @@ impl Snapshot {
         self.maxima[stage as usize] = maximum_ns;
     }
 
+    /// Replaces a stage's histogram (for decoders).
+    pub fn set_histogram(&mut self, stage: Stage, histogram: Histogram) {
+        self.histograms[stage as usize] = histogram;
+    }
+
+    /// Replaces a stage's maximum (for decoders).
+    pub fn set_maximum(&mut self, stage: Stage, maximum_ns: u64) {
+        self.maxima[stage as usize] = maximum_ns;
+    }
+
     /// Replaces a fingerprint (for decoders).
     pub fn set_fingerprint(&mut self, fingerprint: Fingerprint, value: u64) {
         self.fingerprints[fingerprint as usize] = value;

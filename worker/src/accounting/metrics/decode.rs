@@ -3,10 +3,10 @@
 //! The bytes may come from anything that answers on a pod's port, so sizes, spans, counts and names are checked before
 //! anything is added. Families that this version does not know are passed over.
 
-use super::{FINGERPRINT_METRIC, INFINITE_BUCKET, PREFIX, gauge_name};
-use crate::accounting::{Counter, Fingerprint, Gauge, Histogram, MAX_SCHEMA, MIN_SCHEMA, Snapshot, Stage};
-use prometheus_client::encoding::prometheus_protobuf::prometheus_data_model as model;
-use prost::Message;
+use super::native::{Scratch, histogram};
+use super::wire::{self, Message, damaged};
+use super::{FINGERPRINT_METRIC, PREFIX, gauge_name};
+use crate::accounting::{Counter, Fingerprint, Gauge, Snapshot, Stage};
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
@@ -33,7 +33,7 @@ pub enum DecodeError {
     TooLarge(usize, usize),
     /// Not a sequence of length-delimited `MetricFamily` messages.
     #[error("the exposition is not delimited protobuf: {0}")]
-    NotProtobuf(String),
+    NotProtobuf(&'static str),
     /// A value that no worker writes.
     #[error("{metric}: {problem}")]
     Invalid {
@@ -82,34 +82,91 @@ pub fn decode(mut bytes: &[u8], limits: &Limits) -> Result<Snapshot, DecodeError
         return Err(DecodeError::TooLarge(bytes.len(), limits.bytes));
     }
     let mut snapshot = Snapshot::new();
+    let mut scratch = Scratch::default();
     let mut ours = false;
     while !bytes.is_empty() {
-        let family =
-            model::MetricFamily::decode_length_delimited(&mut bytes).map_err(|e| DecodeError::NotProtobuf(e.to_string()))?;
-        if let Some(target) = TARGETS.get(&family.name) {
+        let family = Message(wire::delimited(&mut bytes)?);
+        let name = name(family)?;
+        if let Some(target) = TARGETS.get(name) {
             ours = true;
-            apply(target, &family, limits, &mut snapshot)
-                .map_err(|problem| DecodeError::Invalid { metric: family.name.chars().take(100).collect(), problem })?;
+            apply(target, family, limits, &mut snapshot, &mut scratch).map_err(|problem| problem.of(name))?;
         }
     }
     if ours { Ok(snapshot) } else { Err(DecodeError::NotAWorker) }
 }
 
-fn apply(target: &Target, family: &model::MetricFamily, limits: &Limits, snapshot: &mut Snapshot) -> Result<(), &'static str> {
-    let one = || match &family.metric[..] {
-        [metric] => Ok(metric),
-        _ => Err("one series is expected"),
+/// What is wrong with a family.
+pub(super) enum Problem {
+    Wire(DecodeError),
+    Value(&'static str),
+}
+
+impl Problem {
+    fn of(self, name: &str) -> DecodeError {
+        match self {
+            Problem::Wire(error) => error,
+            Problem::Value(problem) => DecodeError::Invalid { metric: name.chars().take(100).collect(), problem },
+        }
+    }
+}
+
+impl From<DecodeError> for Problem {
+    fn from(error: DecodeError) -> Self {
+        Self::Wire(error)
+    }
+}
+
+impl From<&'static str> for Problem {
+    fn from(problem: &'static str) -> Self {
+        Self::Value(problem)
+    }
+}
+
+/// Name of a `MetricFamily`.
+fn name(family: Message<'_>) -> Result<&str, DecodeError> {
+    let mut name: &[u8] = &[];
+    for field in family {
+        if let (1, value) = field? {
+            name = value.bytes()?;
+        }
+    }
+    std::str::from_utf8(name).map_err(|_| damaged("a name is not text"))
+}
+
+/// The metrics of a `MetricFamily`.
+fn metrics(family: Message<'_>) -> impl Iterator<Item = Result<Message<'_>, DecodeError>> {
+    family.filter_map(|field| match field {
+        Ok((4, value)) => Some(value.message()),
+        Ok(_) => None,
+        Err(error) => Some(Err(error)),
+    })
+}
+
+fn apply(
+    target: &Target,
+    family: Message<'_>,
+    limits: &Limits,
+    snapshot: &mut Snapshot,
+    scratch: &mut Scratch,
+) -> Result<(), Problem> {
+    let one = || {
+        let mut metrics = metrics(family);
+        match (metrics.next(), metrics.next()) {
+            (Some(metric), None) => Ok(metric?),
+            _ => Err(Problem::Value("one series is expected")),
+        }
     };
     match target {
         Target::Counters(members) => {
             let mut seen = 0u128;
-            for metric in &family.metric {
-                let value = count(metric.counter.as_ref().ok_or("not a counter")?.value)?;
-                let Some(place) = members.iter().position(|c| c.label().is_none_or(|l| has(metric, l))) else {
+            for metric in metrics(family) {
+                let metric = metric?;
+                let value = count(value_of(metric, COUNTER)?.ok_or("not a counter")?)?;
+                let Some(place) = place(metric, members)? else {
                     continue; // a reason that a newer worker knows
                 };
                 if seen & (1 << place) != 0 {
-                    return Err("the same series twice");
+                    return Err("the same series twice".into());
                 }
                 seen |= 1 << place;
                 snapshot.set(members[place], value);
@@ -117,32 +174,107 @@ fn apply(target: &Target, family: &model::MetricFamily, limits: &Limits, snapsho
         }
         Target::Gauge(gauge) => snapshot.set_gauge(*gauge, integer(gauge_value(one()?)?)?),
         Target::Fingerprints => {
+            let mut halves = [[None; 2]; Fingerprint::COUNT];
+            for metric in metrics(family) {
+                let metric = metric?;
+                let value = u32::try_from(count(gauge_value(metric)?)?).map_err(|_| "more than 32 bits")?;
+                for fingerprint in Fingerprint::ALL {
+                    for (place, half) in ["high", "low"].into_iter().enumerate() {
+                        if has(metric, ("of", fingerprint.name()))? && has(metric, ("half", half))? {
+                            halves[*fingerprint as usize][place] = Some(value);
+                        }
+                    }
+                }
+            }
             for fingerprint in Fingerprint::ALL {
-                let half = |half| {
-                    let found = family.metric.iter().find(|m| has(m, ("of", fingerprint.name())) && has(m, ("half", half)));
-                    u32::try_from(count(gauge_value(found.ok_or("half a fingerprint")?)?)?).map_err(|_| "more than 32 bits")
-                };
-                snapshot.set_fingerprint(*fingerprint, u64::from(half("high")?) << 32 | u64::from(half("low")?));
+                let [Some(high), Some(low)] = halves[*fingerprint as usize] else { return Err("half a fingerprint".into()) };
+                snapshot.set_fingerprint(*fingerprint, u64::from(high) << 32 | u64::from(low));
             }
         }
         Target::Histogram(stage) => {
-            let histogram = histogram(one()?.histogram.as_ref().ok_or("not a histogram")?, limits)?;
-            snapshot.set_stage(*stage, histogram, snapshot.maximum_ns(*stage));
+            let mut found = None;
+            for field in one()? {
+                if let (HISTOGRAM, value) = field? {
+                    found = Some(value);
+                }
+            }
+            let histogram = histogram(found.ok_or("not a histogram")?, limits, scratch)?;
+            snapshot.set_histogram(*stage, histogram);
         }
-        Target::Maximum(stage) => {
-            let maximum = count(gauge_value(one()?)?)?;
-            snapshot.set_stage(*stage, snapshot.histogram(*stage).clone(), maximum);
-        }
+        Target::Maximum(stage) => snapshot.set_maximum(*stage, count(gauge_value(one()?)?)?),
     }
     Ok(())
 }
 
-fn has(metric: &model::Metric, (name, value): (&str, &str)) -> bool {
-    metric.label.iter().any(|label| label.name == name && label.value == value)
+/// Fields of a `Metric`.
+const LABEL: u64 = 1;
+const GAUGE: u64 = 2;
+const COUNTER: u64 = 3;
+const HISTOGRAM: u64 = 7;
+
+/// The labels of a `Metric`, as names and values.
+fn labels(metric: Message<'_>) -> impl Iterator<Item = Result<(&[u8], &[u8]), DecodeError>> {
+    metric.filter_map(|field| match field {
+        Ok((LABEL, value)) => Some(value.message().and_then(pair)),
+        Ok(_) => None,
+        Err(error) => Some(Err(error)),
+    })
 }
 
-fn gauge_value(metric: &model::Metric) -> Result<f64, &'static str> {
-    Ok(metric.gauge.as_ref().ok_or("not a gauge")?.value)
+fn pair(label: Message<'_>) -> Result<(&[u8], &[u8]), DecodeError> {
+    let mut pair: (&[u8], &[u8]) = (&[], &[]);
+    for field in label {
+        match field? {
+            (1, value) => pair.0 = value.bytes()?,
+            (2, value) => pair.1 = value.bytes()?,
+            _ => {}
+        }
+    }
+    Ok(pair)
+}
+
+fn has(metric: Message<'_>, (name, value): (&str, &str)) -> Result<bool, DecodeError> {
+    for label in labels(metric) {
+        if label? == (name.as_bytes(), value.as_bytes()) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Which member of a family a series is, by the one label that tells.
+fn place(metric: Message<'_>, members: &[Counter]) -> Result<Option<usize>, DecodeError> {
+    let Some((name, _)) = members[0].label() else { return Ok(Some(0)) };
+    for label in labels(metric) {
+        let (own, value) = label?;
+        if own == name.as_bytes() {
+            let is = |member: &Counter| member.label().is_some_and(|(_, known)| known.as_bytes() == value);
+            return Ok(members.iter().position(is));
+        }
+    }
+    Ok(None)
+}
+
+/// The value of a metric's `Gauge` or `Counter`; zero is not written.
+fn value_of(metric: Message<'_>, kind: u64) -> Result<Option<f64>, DecodeError> {
+    let mut found = None;
+    for field in metric {
+        let (number, value) = field?;
+        if number == kind {
+            let mut own = 0.0;
+            for field in value.message()? {
+                if let (1, value) = field? {
+                    own = value.double()?;
+                }
+            }
+            found = Some(own);
+        }
+    }
+    Ok(found)
+}
+
+fn gauge_value(metric: Message<'_>) -> Result<f64, Problem> {
+    Ok(value_of(metric, GAUGE)?.ok_or("not a gauge")?)
 }
 
 /// A double that is a whole number and keeps every digit (below 2^53).
@@ -158,45 +290,14 @@ fn count(value: f64) -> Result<u64, &'static str> {
     u64::try_from(integer(value)?).map_err(|_| "negative")
 }
 
-fn histogram(wire: &model::Histogram, limits: &Limits) -> Result<Histogram, &'static str> {
-    let schema = u8::try_from(wire.schema).ok().filter(|s| (MIN_SCHEMA..=MAX_SCHEMA).contains(s)).ok_or("unknown schema")?;
-    if !wire.negative_span.is_empty() || !wire.positive_count.is_empty() || wire.sample_count_float != 0.0 {
-        return Err("not an integer histogram of durations");
-    }
-    if !(wire.sample_sum >= 0.0 && wire.sample_sum < 1e18) {
-        return Err("impossible sum");
-    }
-    let infinite_bucket = ((INFINITE_BUCKET - 1) >> (MAX_SCHEMA - schema)) + 1;
-    let length: u64 = wire.positive_span.iter().map(|span| u64::from(span.length)).sum();
-    if length != wire.positive_delta.len() as u64 || length > limits.buckets as u64 {
-        return Err("spans and counts differ, or too many buckets");
-    }
-    let (mut buckets, mut infinite) = (Vec::with_capacity(wire.positive_delta.len()), 0);
-    let (mut index, mut value, mut deltas) = (0i64, 0i64, wire.positive_delta.iter());
-    for span in &wire.positive_span {
-        index += i64::from(span.offset);
-        for delta in deltas.by_ref().take(span.length as usize) {
-            value = value.checked_add(*delta).filter(|v| *v >= 0).ok_or("negative bucket")?;
-            let at = i32::try_from(index).map_err(|_| "bucket out of range")?;
-            if at == infinite_bucket {
-                infinite = value as u64;
-            } else {
-                buckets.push((at, value as u64));
-            }
-            index += 1;
-        }
-    }
-    let sum_ns = (wire.sample_sum * 1e9).round() as u128;
-    let histogram = Histogram::from_parts(schema, &buckets, wire.zero_count, infinite, sum_ns).ok_or("bucket out of range")?;
-    if histogram.count() == wire.sample_count { Ok(histogram) } else { Err("count and buckets differ") }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::{Format, encode};
     use super::*;
     use crate::accounting::snapshot::tests::snapshots;
+    use prometheus_client::encoding::prometheus_protobuf::prometheus_data_model as model;
     use proptest::prelude::*;
+    use prost::Message as _;
     use std::sync::Arc;
 
     fn wire(snapshot: &Snapshot) -> Vec<u8> {

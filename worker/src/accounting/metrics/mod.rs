@@ -5,6 +5,8 @@
 
 mod decode;
 mod encode;
+mod native;
+mod wire;
 
 pub use decode::{DecodeError, Limits, decode};
 pub use encode::{Format, encode};
