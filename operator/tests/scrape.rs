@@ -25,7 +25,7 @@ use mqtt_loadtest_worker::{
         Counter, Snapshot, Stage,
         metrics::{Format, encode},
     },
-    protocol::{Clock, METRICS, STATUS, ShardPhase, ShardStatus, Token},
+    protocol::{Clock, METRICS, STATUS_HEADER, ShardPhase, ShardStatus, Token},
 };
 
 /// What a fake worker does when it is asked for its metrics.
@@ -35,6 +35,8 @@ enum Manner {
     Hangs,
     TalksForEver,
     SaysSomethingElse,
+    HasNoStatus,
+    HasALongHead,
     Conflicts,
 }
 
@@ -56,31 +58,35 @@ impl Fake {
     }
 }
 
+fn status(fake: &Fake) -> String {
+    let status = ShardStatus {
+        phase: fake.phase,
+        group: "devices".into(),
+        shard: 3,
+        attempt: 0,
+        run_id: "1-abc".into(),
+        release_unix_ns: None,
+        start: None,
+        clock: Clock { unix_ns: 1, monotonic_ns: 1, boot_id: "b".into() },
+        message: None,
+    };
+    serde_json::to_string(&status).unwrap()
+}
+
 async fn handle(State(fake): State<Arc<Fake>>, uri: Uri, headers: HeaderMap, body: Bytes) -> Response {
     if headers.get("authorization").and_then(|value| value.to_str().ok()) != Some("Bearer secret") {
         return (StatusCode::UNAUTHORIZED, r#"{"message":"this needs the bearer token"}"#).into_response();
     }
+    let with_status = |body: Vec<u8>| ([(STATUS_HEADER, status(&fake))], body).into_response();
     match (uri.path(), fake.manner) {
-        (STATUS, _) => {
-            let status = ShardStatus {
-                phase: fake.phase,
-                group: "devices".into(),
-                shard: 3,
-                attempt: 0,
-                run_id: "1-abc".into(),
-                release_unix_ns: None,
-                start: None,
-                clock: Clock { unix_ns: 1, monotonic_ns: 1, boot_id: "b".into() },
-                message: None,
-            };
-            axum::Json(status).into_response()
-        }
         (METRICS, Manner::Hangs) => std::future::pending().await,
-        (METRICS, Manner::TalksForEver) => vec![b'x'; 300_000].into_response(),
-        (METRICS, Manner::SaysSomethingElse) => "<html>".into_response(),
+        (METRICS, Manner::TalksForEver) => with_status(vec![b'x'; 300_000]),
+        (METRICS, Manner::SaysSomethingElse) => with_status(b"<html>".to_vec()),
+        (METRICS, Manner::HasNoStatus) => fake.metrics.clone().into_response(),
+        (METRICS, Manner::HasALongHead) => ([(STATUS_HEADER, "x".repeat(40_000))], fake.metrics.clone()).into_response(),
         (METRICS, _) => {
             assert!(headers["accept"].to_str().unwrap().contains("application/vnd.google.protobuf"));
-            fake.metrics.clone().into_response()
+            with_status(fake.metrics.clone())
         }
         (_, Manner::Conflicts) => (StatusCode::CONFLICT, r#"{"message":"the first one counts"}"#).into_response(),
         (path, _) => {
@@ -111,7 +117,7 @@ async fn start(manner: Manner) -> (Arc<Fake>, Endpoint) {
 #[tokio::test]
 async fn status_and_counts_come_back_as_they_were() {
     let (_, worker) = start(Manner::Behaves).await;
-    let scraped = Scraper::new().unwrap().scrape(&worker).await.unwrap();
+    let scraped = Scraper::new().scrape(&worker).await.unwrap();
     assert_eq!((scraped.status.phase, scraped.status.shard), (ShardPhase::Running, 3));
     assert_eq!(scraped.snapshot.get(Counter::Acked), 7);
     assert_eq!(scraped.snapshot.histogram(Stage::PublishAck).count(), 1000);
@@ -120,7 +126,7 @@ async fn status_and_counts_come_back_as_they_were() {
 #[tokio::test]
 async fn a_stranger_and_another_run_are_noticed() {
     let (_, worker) = start(Manner::Behaves).await;
-    let scraper = Scraper::new().unwrap();
+    let scraper = Scraper::new();
     let wrong = Endpoint { token: Token::from_text("guess"), ..worker.clone() };
     let Err(Error::Refused { status, message }) = scraper.scrape(&wrong).await else { panic!() };
     assert_eq!((status.as_u16(), message.as_str()), (401, "this needs the bearer token"));
@@ -130,7 +136,7 @@ async fn a_stranger_and_another_run_are_noticed() {
 
 #[tokio::test]
 async fn what_a_broken_worker_says_is_bounded_and_refused() {
-    let scraper = Scraper::new().unwrap();
+    let scraper = Scraper::new();
     let (_, hangs) = start(Manner::Hangs).await;
     let since = Instant::now();
     assert!(matches!(scraper.scrape(&hangs).await, Err(Error::Timeout)));
@@ -139,6 +145,10 @@ async fn what_a_broken_worker_says_is_bounded_and_refused() {
     assert!(matches!(scraper.scrape(&talks).await, Err(Error::TooLong(_))));
     let (_, other) = start(Manner::SaysSomethingElse).await;
     assert!(matches!(scraper.scrape(&other).await, Err(Error::NotMetrics(_))));
+    let (_, bare) = start(Manner::HasNoStatus).await;
+    assert!(matches!(scraper.scrape(&bare).await, Err(Error::NotAStatus(_))));
+    let (_, head) = start(Manner::HasALongHead).await;
+    assert!(matches!(scraper.scrape(&head).await, Err(Error::Connection(_))));
     let nobody = endpoint(SocketAddr::from((Ipv4Addr::LOCALHOST, 1)), "secret", "1-abc");
     let error = scraper.scrape(&nobody).await.unwrap_err();
     assert!(matches!(&error, Error::Connection(why) if why.contains("refused")), "{error}");
@@ -147,7 +157,7 @@ async fn what_a_broken_worker_says_is_bounded_and_refused() {
 #[tokio::test]
 async fn the_last_good_counts_stay_when_a_worker_falls_silent() {
     let (_, worker) = start(Manner::Behaves).await;
-    let scraper = Scraper::new().unwrap();
+    let scraper = Scraper::new();
     let mut memory = Memory::default();
     let now = Timestamp::from_second(1_800_000_000).unwrap();
     memory.take("uid", scraper.scrape(&worker).await, now);
@@ -170,7 +180,7 @@ async fn control_messages_reach_their_targets_and_conflicts_are_told() {
         end: at + jiff::SignedDuration::from_secs(1),
         to: vec![target("a"), target("b"), target("gone")],
     };
-    let scraper = Scraper::new().unwrap();
+    let scraper = Scraper::new();
     let missed = deliver(&scraper, &action, |target| match target.uid.as_str() {
         "a" => Some(a.clone()),
         "b" => Some(b.clone()),
@@ -198,12 +208,13 @@ async fn a_round_of_a_thousand_workers_ends_within_two_seconds_while_a_hundred_h
         port = address.port();
         workers.push((i, endpoint(address, "secret", "1-abc")));
     }
-    let scraper = Scraper::new().unwrap();
+    let scraper = Scraper::new();
     // Unoptimised, with all workers in the same process, and beside other tests: the best of a few rounds is the scraper's doing.
     let mut seen = Vec::new();
     for _ in 0..6 {
         let since = Instant::now();
-        let answers = scraper.round(workers.clone()).await;
+        let mut answers = Vec::new();
+        scraper.round(workers.clone(), |i, answer| answers.push((i, answer))).await;
         let took = since.elapsed();
         assert_eq!(answers.len(), 1000);
         let good = answers.iter().filter(|(_, answer)| answer.is_ok()).count();

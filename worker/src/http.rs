@@ -4,7 +4,7 @@ use crate::accounting::metrics::{self, Format};
 use crate::protocol::{self, Problem, Release, Start, Stop, Token};
 use crate::shard::{Conflict, Shard};
 use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -47,11 +47,19 @@ fn problem(status: StatusCode, message: &str) -> Response {
 
 async fn metrics(State(shard): State<Arc<Shard>>, headers: HeaderMap) -> Response {
     let format = Format::negotiate(headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()));
+    // Before the counts, see [`protocol::STATUS_HEADER`].
+    let status = serde_json::to_vec(&shard.status()).ok().and_then(|json| HeaderValue::from_bytes(&json).ok());
     let Some(snapshot) = shard.snapshot().await else {
         return problem(StatusCode::SERVICE_UNAVAILABLE, "the event loops did not answer in time: the worker is overloaded");
     };
     match metrics::encode(snapshot, &shard.labels(), format) {
-        Ok(body) => ([(header::CONTENT_TYPE, format.content_type())], body).into_response(),
+        Ok(body) => {
+            let mut response = ([(header::CONTENT_TYPE, format.content_type())], body).into_response();
+            if let Some(status) = status {
+                response.headers_mut().insert(protocol::STATUS_HEADER, status);
+            }
+            response
+        }
         Err(_) => problem(StatusCode::INTERNAL_SERVER_ERROR, "the metrics could not be encoded"),
     }
 }

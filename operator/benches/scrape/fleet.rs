@@ -24,7 +24,7 @@ use mqtt_loadtest_worker::{
         Counter, Gauge, Snapshot, Stage,
         metrics::{Format, encode},
     },
-    protocol::{Clock, METRICS, STATUS, ShardPhase, ShardStatus},
+    protocol::{Clock, METRICS, STATUS_HEADER, ShardPhase, ShardStatus},
 };
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 
@@ -86,7 +86,7 @@ pub fn serve() -> Result<()> {
             port = listener.local_addr()?.port();
             let exposition = expositions[(index % VARIANTS) as usize].clone();
             let worker = Arc::new(Worker { index, exposition, hanging: hanging.clone() });
-            let router = Router::new().route(STATUS, get(status)).route(METRICS, get(metrics)).with_state(worker);
+            let router = Router::new().route(METRICS, get(metrics)).with_state(worker);
             tokio::spawn(async move { axum::serve(listener, router).await });
         }
         anyhow::Ok(port)
@@ -110,7 +110,7 @@ fn address(index: u32) -> Ipv4Addr {
     Ipv4Addr::new(127, 9, (index / 250) as u8, (index % 250 + 1) as u8)
 }
 
-fn status_of(worker: &Worker) -> ShardStatus {
+fn status(worker: &Worker) -> ShardStatus {
     ShardStatus {
         phase: ShardPhase::Running,
         group: "devices".into(),
@@ -128,15 +128,12 @@ fn status_of(worker: &Worker) -> ShardStatus {
     }
 }
 
-async fn status(State(worker): State<Arc<Worker>>) -> Response {
-    axum::Json(status_of(&worker)).into_response()
-}
-
 async fn metrics(State(worker): State<Arc<Worker>>) -> Response {
     if worker.index % 10 == 0 && (worker.index as usize) < 10 * worker.hanging.load(Ordering::Relaxed) {
         return std::future::pending().await;
     }
-    worker.exposition.clone().into_response()
+    let status = serde_json::to_string(&status(&worker)).unwrap_or_default();
+    ([(STATUS_HEADER, status)], worker.exposition.clone()).into_response()
 }
 
 /// The fleet's process, seen from the operator. It ends when this is dropped.

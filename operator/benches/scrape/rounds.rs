@@ -102,7 +102,7 @@ impl Operator {
         Ok(Self {
             plan: RunPlan::new(run, serde_json::from_value(spec)?),
             state,
-            scraper: Scraper::new()?,
+            scraper: Scraper::new(),
             workers: (0..).zip(fleet.addresses()).map(|(i, address)| (uid(i), endpoint(address))).collect(),
             memory: Memory::default(),
             since,
@@ -112,24 +112,21 @@ impl Operator {
 
     async fn round(&mut self) -> Result<Round> {
         let (began, at_first) = (Instant::now(), cpu()?);
-        let answers = self.scraper.round(self.workers.clone()).await;
-        let failures = answers.iter().filter(|(_, answer)| answer.is_err()).count();
         let now = Timestamp::now();
-        for (uid, answer) in answers {
-            self.memory.take(&uid, answer, now);
-        }
+        let mut failures = 0;
+        let memory = &mut self.memory;
+        let take = |uid: String, answer: Result<_, _>| {
+            failures += u32::from(answer.is_err());
+            memory.take(&uid, answer, now);
+        };
+        self.scraper.round(self.workers.clone(), take).await;
         let (took, then) = (began.elapsed(), cpu()?);
         let step = next(&self.plan, &self.state, &self.observe(), &Requests::default(), now);
         let totals = step.totals.context("a running test has totals")?;
         let acked = totals.all.get(Counter::Acked);
         ensure!(totals.complete && acked >= self.acked.max(1), "the counts do not add up: {acked}");
         self.acked = acked;
-        Ok(Round {
-            scraping: then - at_first,
-            merging: cpu()? - then,
-            took,
-            failures: u32::try_from(failures).unwrap_or(u32::MAX),
-        })
+        Ok(Round { scraping: then - at_first, merging: cpu()? - then, took, failures })
     }
 
     fn observe(&self) -> Observations {
@@ -144,11 +141,7 @@ impl Operator {
             let attempt = AttemptObservation { uid, attempt: 0, started_at: Some(self.since), state, counts };
             ShardObservation { group: 0, index, attempts: vec![attempt], given_up: false }
         };
-        Observations {
-            children: Children::Complete,
-            shards: (0..WORKERS).map(shard).collect(),
-            ..Observations::none(self.since)
-        }
+        Observations { children: Children::Complete, shards: (0..WORKERS).map(shard).collect(), ..Observations::none(self.since) }
     }
 }
 

@@ -57,7 +57,7 @@ pub async fn run(client: Client, settings: Settings, stop: impl Future<Output = 
         bail!("the key {} has {} bytes and needs at least {SHORTEST_KEY}", settings.key_file.display(), key.len());
     }
     let (health, metrics) = (Arc::new(Health::default()), Arc::new(Metrics::default()));
-    let scraper = Scraper::new().context("cannot set up the HTTP client")?;
+    let scraper = Scraper::new();
     let newest: Arc<Mutex<Weak<Shared>>> = Arc::default();
     let for_metrics = newest.clone();
     let refresh = Arc::new(move || {

@@ -109,16 +109,21 @@ async fn run(
             }
             continue;
         }
-        let round = scraper.round(open).await;
-        let now = Timestamp::now();
+        let mut silent = HashSet::new();
+        let mut token_refused = false;
+        let take = |uid: String, answer: Result<_, Error>| {
+            if let Err(error) = &answer {
+                token_refused |= is_unauthorized(error);
+                silent.insert(uid.clone());
+            }
+            lock(&answers).memory.take(&uid, answer, Timestamp::now());
+        };
+        scraper.round(open, take).await;
+        metrics.scraped(begun.elapsed(), silent.len());
         {
             let mut answers = lock(&answers);
-            answers.silent = round.iter().filter(|(_, answer)| answer.is_err()).map(|(uid, _)| uid.clone()).collect();
-            answers.token_refused = round.iter().any(|(_, answer)| is_unauthorized(answer.as_ref().err()));
-            metrics.scraped(begun.elapsed(), answers.silent.len());
-            for (uid, answer) in round {
-                answers.memory.take(&uid, answer, now);
-            }
+            answers.silent = silent;
+            answers.token_refused = token_refused;
         }
         done();
         tokio::select! {
@@ -128,6 +133,6 @@ async fn run(
     }
 }
 
-fn is_unauthorized(error: Option<&Error>) -> bool {
-    matches!(error, Some(Error::Refused { status, .. }) if status.as_u16() == 401)
+fn is_unauthorized(error: &Error) -> bool {
+    matches!(error, Error::Refused { status, .. } if status.as_u16() == 401)
 }

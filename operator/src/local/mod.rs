@@ -53,9 +53,6 @@ pub enum Error {
         /// Why.
         error: io::Error,
     },
-    /// The HTTP client.
-    #[error("the HTTP client: {0}")]
-    Scraper(#[from] reqwest::Error),
 }
 
 /// Runs a plan to its end. The status is that of a finished object.
@@ -72,7 +69,7 @@ pub async fn run(
 ) -> Result<Option<MqttLoadTestStatus>, Error> {
     let token = Token::from_text(&random_token());
     let directory = Directory::new(plan, &token, &options.secrets).map_err(Error::Directory)?;
-    let scraper = Scraper::new()?;
+    let scraper = Scraper::new();
     let mut children = Children::new(plan, options.worker.clone(), token);
     let mut run = Run {
         plan,
@@ -113,9 +110,7 @@ impl Run<'_> {
         loop {
             children.look(directory);
             let asked = children.to_ask(&self.memory);
-            for (uid, answer) in scraper.round(asked).await {
-                self.memory.take(&uid, answer, Timestamp::now());
-            }
+            scraper.round(asked, |uid, answer| self.memory.take(&uid, answer, Timestamp::now())).await;
             let observed = self.observe(children);
             let next = next(self.plan, &self.state, &observed, &Requests::default(), Timestamp::now());
             self.take(&next, &observed, directory)?;

@@ -11,15 +11,21 @@ pub use memory::{Memory, Remembered};
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::{StreamExt, stream};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper::{Method, Request, Response, StatusCode, body::Incoming, header};
+use hyper_util::{
+    client::legacy::{Client, connect::HttpConnector},
+    rt::{TokioExecutor, TokioTimer},
+};
 use mqtt_loadtest_worker::{
     accounting::{
         Snapshot,
         metrics::{self, DecodeError, Limits},
     },
-    protocol::{self, ShardStatus, Token},
+    protocol::{self, STATUS_HEADER, ShardStatus, Token},
 };
-use reqwest::{StatusCode, header};
 use serde::Serialize;
 
 /// Longest exchange with one worker: 1,000 workers of which 100 hang are asked within 2 s.
@@ -28,14 +34,18 @@ const DEADLINE: Duration = Duration::from_millis(500);
 const AT_ONCE: usize = 256;
 /// Longest answer that is not an exposition: a status, or a problem.
 const MAX_ANSWER: usize = 16 * 1024;
+/// Longest head of an answer; and what a connection may keep in memory while nothing is asked.
+const BUFFER: usize = 16 * 1024;
 /// How long an unused connection is kept: longer than the longest pause between two rounds.
 const KEEP_IDLE: Duration = Duration::from_secs(60);
 const PROTOBUF: &str = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited";
 
 /// A client for the workers' control ports; one for the whole process, as it pools its connections.
+///
+/// A worker is reached directly, whatever the environment's proxy is, and sends nobody elsewhere.
 #[derive(Clone, Debug)]
 pub struct Scraper {
-    client: reqwest::Client,
+    client: Client<HttpConnector, Full<Bytes>>,
     limits: Limits,
 }
 
@@ -53,7 +63,7 @@ pub struct Endpoint {
 /// What one worker said.
 #[derive(Clone, Debug)]
 pub struct Scraped {
-    /// Its status, asked for first: counts of a shard that says it has finished are its last ones.
+    /// Its status, taken before the counts: those of a shard that says it has finished are its last ones.
     pub status: ShardStatus,
     /// Its counts.
     pub snapshot: Snapshot,
@@ -79,9 +89,9 @@ pub enum Error {
     /// It answered with more than anyone needs to say.
     #[error("the answer is longer than {0} bytes")]
     TooLong(usize),
-    /// Not the JSON of a worker.
-    #[error("the answer cannot be read: {0}")]
-    NotAStatus(#[from] serde_json::Error),
+    /// Not the status of a worker.
+    #[error("the status cannot be read: {0}")]
+    NotAStatus(String),
     /// Not the metrics of a worker.
     #[error(transparent)]
     NotMetrics(#[from] DecodeError),
@@ -90,36 +100,33 @@ pub enum Error {
     AnotherRun(String),
 }
 
-impl From<reqwest::Error> for Error {
-    fn from(error: reqwest::Error) -> Self {
-        if error.is_timeout() {
-            return Self::Timeout;
-        }
-        // The outer error says only "error sending request"; the cause is at the end of the chain.
-        let mut cause: &dyn std::error::Error = &error;
-        while let Some(source) = cause.source() {
-            cause = source;
-        }
-        Self::Connection(cause.to_string())
+/// The outer error says only that sending failed; the cause is at the end of the chain.
+fn connection(error: &dyn std::error::Error) -> Error {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    Error::Connection(cause.to_string())
+}
+
+impl Default for Scraper {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
 impl Scraper {
     /// A scraper with no connection yet.
-    ///
-    /// # Errors
-    /// When the HTTP client cannot be set up.
-    pub fn new() -> Result<Self, reqwest::Error> {
-        let client = reqwest::Client::builder()
-            // A worker is reached directly, whatever the environment's proxy is, and sends nobody elsewhere.
-            .no_proxy()
-            .redirect(reqwest::redirect::Policy::none())
-            .timeout(DEADLINE)
+    pub fn new() -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
             .pool_max_idle_per_host(1)
             .pool_idle_timeout(KEEP_IDLE)
-            .tcp_nodelay(true)
-            .build()?;
-        Ok(Self { client, limits: Limits::default() })
+            .http1_max_buf_size(BUFFER)
+            .build(connector);
+        Self { client, limits: Limits::default() }
     }
 
     /// Status and counts of one worker.
@@ -127,21 +134,14 @@ impl Scraper {
     /// # Errors
     /// See [`Error`].
     pub async fn scrape(&self, worker: &Endpoint) -> Result<Scraped, Error> {
-        tokio::time::timeout(DEADLINE, self.scrape_slowly(worker)).await.map_err(|_| Error::Timeout)?
-    }
-
-    async fn scrape_slowly(&self, worker: &Endpoint) -> Result<Scraped, Error> {
-        let status: ShardStatus = serde_json::from_slice(&self.get(worker, protocol::STATUS, MAX_ANSWER).await?)?;
+        let response = self.exchange(worker, Method::GET, protocol::METRICS, Bytes::new(), self.limits.bytes).await?;
+        let missing = || Error::NotAStatus(format!("the answer has no {STATUS_HEADER}: is this a worker of the same version?"));
+        let status = response.headers().get(STATUS_HEADER).ok_or_else(missing)?.as_bytes();
+        let status: ShardStatus = serde_json::from_slice(status).map_err(|error| Error::NotAStatus(error.to_string()))?;
         if status.run_id != worker.run_id {
             return Err(Error::AnotherRun(status.run_id.chars().take(63).collect()));
         }
-        let exposition = self.get(worker, protocol::METRICS, self.limits.bytes).await?;
-        Ok(Scraped { status, snapshot: metrics::decode(&exposition, &self.limits)? })
-    }
-
-    async fn get(&self, worker: &Endpoint, path: &str, limit: usize) -> Result<Vec<u8>, Error> {
-        let request = self.client.get(format!("{}{path}", worker.base)).bearer_auth(worker.token.expose());
-        answer(request.header(header::ACCEPT, PROTOBUF).send().await?, limit).await
+        Ok(Scraped { status, snapshot: metrics::decode(response.body(), &self.limits)? })
     }
 
     /// Sends a control message.
@@ -149,39 +149,61 @@ impl Scraper {
     /// # Errors
     /// See [`Error`]; a conflict with an earlier message is [`Error::Refused`] with 409.
     pub async fn post<Body: Serialize + Sync>(&self, worker: &Endpoint, path: &str, body: Option<&Body>) -> Result<(), Error> {
-        let mut request = self.client.post(format!("{}{path}", worker.base)).bearer_auth(worker.token.expose());
-        if let Some(body) = body {
-            request = request.json(body);
-        }
-        answer(request.send().await?, MAX_ANSWER).await.map(drop)
+        // Bodies are a few numbers, and numbers serialize.
+        let body = body.and_then(|body| serde_json::to_vec(body).ok()).unwrap_or_default();
+        self.exchange(worker, Method::POST, path, body.into(), MAX_ANSWER).await.map(drop)
     }
 
-    /// Asks many workers, a bounded number of them at once; answers come in any order.
+    /// Asks many workers, a bounded number of them at once, and gives each answer to `take` as it comes.
     pub async fn round<Key: Send>(
         &self,
         workers: impl IntoIterator<Item = (Key, Endpoint)>,
-    ) -> Vec<(Key, Result<Scraped, Error>)> {
-        stream::iter(workers)
-            .map(|(key, worker)| async move { (key, self.scrape(&worker).await) })
-            .buffer_unordered(AT_ONCE)
-            .collect()
-            .await
+        mut take: impl FnMut(Key, Result<Scraped, Error>),
+    ) {
+        let mut answers =
+            stream::iter(workers).map(|(key, worker)| async move { (key, self.scrape(&worker).await) }).buffer_unordered(AT_ONCE);
+        while let Some((key, answer)) = answers.next().await {
+            take(key, answer);
+        }
+    }
+
+    /// One request and the whole answer to it, within the deadline.
+    async fn exchange(
+        &self,
+        worker: &Endpoint,
+        method: Method,
+        path: &str,
+        body: Bytes,
+        limit: usize,
+    ) -> Result<Response<Bytes>, Error> {
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("{}{path}", worker.base))
+            .header(header::AUTHORIZATION, format!("Bearer {}", worker.token.expose()))
+            .header(header::ACCEPT, PROTOBUF)
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Full::new(body))
+            .map_err(|error| connection(&error))?;
+        let exchange = async {
+            let response = self.client.request(request).await.map_err(|error| connection(&error))?;
+            answer(response, limit).await
+        };
+        tokio::time::timeout(DEADLINE, exchange).await.map_err(|_| Error::Timeout)?
     }
 }
 
-/// The body of a success, no longer than `limit`.
-async fn answer(mut response: reqwest::Response, limit: usize) -> Result<Vec<u8>, Error> {
-    let status = response.status();
+/// A success with its body, which is no longer than `limit`.
+async fn answer(response: Response<Incoming>, limit: usize) -> Result<Response<Bytes>, Error> {
+    let (head, body) = response.into_parts();
+    let status = head.status;
     let limit = if status.is_success() { limit } else { MAX_ANSWER };
-    let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await? {
-        if body.len() + chunk.len() > limit {
-            return Err(Error::TooLong(limit));
-        }
-        body.extend_from_slice(&chunk);
-    }
+    let body = match Limited::new(body, limit).collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(error) if error.is::<LengthLimitError>() => return Err(Error::TooLong(limit)),
+        Err(error) => return Err(connection(error.as_ref())),
+    };
     if status.is_success() {
-        return Ok(body);
+        return Ok(Response::from_parts(head, body));
     }
     let message = serde_json::from_slice::<protocol::Problem>(&body).map(|problem| problem.message);
     let message = message.unwrap_or_default().chars().take(500).collect();

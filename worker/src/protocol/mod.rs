@@ -26,6 +26,10 @@ pub const FINISH: &str = "/v1/finish";
 /// Path of [`ShardStatus`], by GET.
 pub const STATUS: &str = "/v1/status";
 
+/// Header of a response to [`METRICS`] that carries the [`ShardStatus`] as JSON, so that a scrape is one request. The status
+/// was taken first: metrics of a shard that says it has finished are its last ones.
+pub const STATUS_HEADER: &str = "mqtt-loadtest-status";
+
 /// Exit status of a worker that refuses its slice; the reason is its termination message.
 pub const EXIT_REFUSED: u8 = 2;
 /// Exit status after SIGTERM before the end.

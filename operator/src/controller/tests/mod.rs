@@ -61,8 +61,7 @@ impl Bed {
             listen: "127.0.0.1:0".parse().unwrap(),
         };
         let (health, metrics) = (Arc::new(Health::default()), Arc::new(Metrics::default()));
-        let shared =
-            Arc::new(Shared::new(client, settings, b"0123456789abcdef".to_vec(), health, metrics, Scraper::new().unwrap()));
+        let shared = Arc::new(Shared::new(client, settings, b"0123456789abcdef".to_vec(), health, metrics, Scraper::new()));
         let (tests, tests_writer) = reflector::store();
         let (jobs, jobs_writer) = reflector::store();
         let (pods, pods_writer) = reflector::store();
