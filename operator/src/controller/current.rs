@@ -9,7 +9,7 @@ use std::{
 
 use jiff::Timestamp;
 use k8s_openapi::api::{batch::v1::Job, core::v1::ConfigMap};
-use kube::{Api, Client, ResourceExt, core::PartialObjectMeta, runtime::reflector::ObjectRef};
+use kube::{Api, Client, Resource, ResourceExt, core::PartialObjectMeta, runtime::reflector::ObjectRef};
 use mqtt_loadtest_crds::{
     MqttLoadTest,
     hash::spec_hash,
@@ -106,9 +106,8 @@ impl Current {
         let client = &scope.shared.client;
         // An object at rest costs no request: of a run that is torn down nothing is left to read.
         let made = state.started_at.is_some() && (!state.ended() || leftovers(scope, &run).others);
-        let stored = if made { data(client, &run, &names.plan).await? } else { None };
-        let stored = stored.and_then(|data| data.get(PLAN_KEY).and_then(|text| serde_json::from_str::<RunPlan>(text).ok()));
-        let plan = match stored.filter(|plan| plan.run == run) {
+        let stored = if made { stored_plan(client, &run).await? } else { None };
+        let plan = match stored {
             Some(plan) => plan,
             None if again || state.ended() => RunPlan::new(run.clone(), test.spec.clone()),
             None => return Ok(Loaded::PlanLost),
@@ -197,7 +196,7 @@ impl Current {
 }
 
 /// Identity of a run of an object.
-pub fn identity(test: &MqttLoadTest, id: &str) -> RunIdentity {
+pub fn identity<K: Resource>(test: &K, id: &str) -> RunIdentity {
     RunIdentity {
         namespace: test.namespace().unwrap_or_default(),
         name: test.name_any(),
@@ -241,7 +240,7 @@ pub fn leftovers(scope: &Scope, run: &RunIdentity) -> Leftovers {
 }
 
 /// Ids of the runs of an object of which anything is left.
-pub fn runs_left(scope: &Scope, test: &MqttLoadTest) -> Vec<String> {
+pub fn runs_left<K: Resource>(scope: &Scope, test: &K) -> Vec<String> {
     let uid = test.uid().unwrap_or_default();
     let of_test = |labels: &BTreeMap<String, String>| {
         labels.get(UID_LABEL).filter(|other| **other == uid).and(labels.get(RUN_LABEL)).cloned()
@@ -253,6 +252,16 @@ pub fn runs_left(scope: &Scope, test: &MqttLoadTest) -> Vec<String> {
     ids.sort();
     ids.dedup();
     ids
+}
+
+/// The plan of a run as it was stored; None when it is not there, or is not ours.
+///
+/// # Errors
+/// When the API server does not answer.
+pub async fn stored_plan(client: &Client, run: &RunIdentity) -> Result<Option<RunPlan>, Error> {
+    let stored = data(client, run, &Names::new(run).plan).await?;
+    let plan = stored.and_then(|data| serde_json::from_str::<RunPlan>(data.get(PLAN_KEY)?).ok());
+    Ok(plan.filter(|plan| plan.run == *run))
 }
 
 /// The content of a ConfigMap of a run; None when it does not exist.

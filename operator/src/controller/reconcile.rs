@@ -11,7 +11,7 @@ use kube::{
     Api, Resource, ResourceExt,
     runtime::{controller::Action as Requeue, reflector::ObjectRef},
 };
-use mqtt_loadtest_crds::{MqttLoadTest, MqttLoadTestStatus, plan::RunPlan, validate::validate};
+use mqtt_loadtest_crds::{MqttLoadTest, MqttLoadTestStatus, plan::RunPlan, status::Verdict, validate::validate};
 use tracing::{debug, info, warn};
 
 use super::{
@@ -23,6 +23,7 @@ use super::{
     status,
     step::{self, Begun},
     teardown::{is_kept, teardown},
+    unreadable,
     watch::Guarded,
 };
 use crate::run::{RunState, lifecycle, lifecycle::Decision, plan_lost, report};
@@ -69,11 +70,12 @@ pub fn error_policy(seen: Arc<Guarded>, error: &Error, scope: Arc<Scope>) -> Req
 
 /// Reads the object past the watch.
 async fn refresh(scope: Arc<Scope>, seen: Arc<Guarded>) -> Result<(), Error> {
-    let api: Api<MqttLoadTest> = Api::namespaced(scope.shared.client.clone(), &seen.namespace().unwrap_or_default());
+    let api: Api<Guarded> = Api::namespaced(scope.shared.client.clone(), &seen.namespace().unwrap_or_default());
     let fresh = timed("read the MqttLoadTest", api.get_opt(&seen.name_any())).await?;
     let uid = seen.meta().uid.clone().unwrap_or_default();
-    if let Some(fresh) = fresh.filter(|fresh| fresh.uid().as_deref() == Some(&uid)) {
-        scope.shared.memory(&uid).lock().await.latest = Some(Arc::new(fresh));
+    if let Some(fresh) = fresh.filter(|fresh| fresh.meta().uid.as_deref() == Some(&uid)) {
+        // Of one that cannot be read the watch will tell.
+        scope.shared.memory(&uid).lock().await.latest = fresh.0.ok().map(Arc::new);
     }
     Ok(())
 }
@@ -84,10 +86,6 @@ async fn look(seen: Arc<Guarded>, scope: Arc<Scope>) -> Result<Requeue, Error> {
         // Garbage collection takes everything; nothing is made any more.
         return Ok(Requeue::await_change());
     }
-    let test = match &seen.0 {
-        Ok(test) => test,
-        Err(unreadable) => return super::unreadable::report(scope.clone(), unreadable.clone()).await,
-    };
     let memory = scope.shared.memory(&uid);
     let mut memory = memory.lock().await;
     if let Some(pause) = memory.last_look.map(|last| LEAST_PAUSE.saturating_sub(last.elapsed())).filter(|pause| !pause.is_zero())
@@ -95,9 +93,16 @@ async fn look(seen: Arc<Guarded>, scope: Arc<Scope>) -> Result<Requeue, Error> {
         return Ok(Requeue::requeue(pause));
     }
     memory.last_look = Some(Instant::now());
-    let test = newest(test, &mut memory);
+    let readable = seen.0.is_ok();
+    let test = match &seen.0 {
+        Ok(test) => newest(test, &mut memory),
+        Err(unreadable) => match unreadable::stand_in(scope, unreadable, &mut memory).await? {
+            Some(test) => test,
+            None => return unreadable::report(scope, &seen, &mut memory).await,
+        },
+    };
     let stored = test.status.clone().unwrap_or_default();
-    let problems = problems(test.clone(), &mut memory).await;
+    let problems = if readable { problems(test.clone(), &mut memory).await } else { Arc::default() };
     let generation = test.metadata.generation.unwrap_or(0);
     let now = Timestamp::now();
     match lifecycle::decide(&test.spec, problems.is_empty(), generation, &stored) {
@@ -110,6 +115,7 @@ async fn look(seen: Arc<Guarded>, scope: Arc<Scope>) -> Result<Requeue, Error> {
             begin(scope, &test, &mut memory, RunState::begin(id, hash, generation), &stored).await
         }
         Decision::Continue { state, spec_pending } => {
+            let spec_pending = spec_pending || !readable;
             go_on(scope, &test, &mut memory, &Begun { state: &state, previous: &stored, spec_pending }).await
         }
         Decision::Rest(state) | Decision::Rebase(state) => {
@@ -157,7 +163,7 @@ async fn problems(test: Arc<MqttLoadTest>, memory: &mut Memory) -> Arc<Vec<Strin
     }
     let found = tokio::task::spawn_blocking(move || {
         let mut found: Vec<String> = validate(&test.spec).iter().map(ToString::to_string).collect();
-        let plan = plan_config_map(&RunPlan::new(identity(&test, ""), test.spec.clone()));
+        let plan = plan_config_map(&RunPlan::new(identity(test.as_ref(), ""), test.spec.clone()));
         let size = plan.ok().and_then(|map| map.data).map_or(0, |data| data.values().map(String::len).sum());
         if found.is_empty() && size > LARGEST_PLAN {
             found.push(format!("spec: the plan has {size} bytes and must have at most {LARGEST_PLAN}: shorten payload texts"));
@@ -229,8 +235,17 @@ async fn apart(
     if report::is_due(stored, &status, memory.last_write, Timestamp::now()) {
         write(scope, test, memory, stored, &status).await?;
     }
-    let keep =
-        last.and_then(|last| last.outcome.as_ref()).is_some_and(|o| o.verdict != mqtt_loadtest_crds::status::Verdict::Passed);
+    let keep = last.and_then(|last| last.outcome.as_ref()).is_some_and(|outcome| outcome.verdict != Verdict::Passed);
+    take_down_all(scope, test, memory, keep).await
+}
+
+/// Takes down what is left of any run of an object; with `keep` finished pods stay for their logs.
+pub(super) async fn take_down_all<K: Resource>(
+    scope: &Scope,
+    test: &K,
+    memory: &mut Memory,
+    keep: bool,
+) -> Result<Requeue, Error> {
     let left: Vec<String> = runs_left(scope, test);
     let mut busy = false;
     for id in left {
@@ -254,16 +269,17 @@ pub(super) async fn write(
     new: &MqttLoadTestStatus,
 ) -> Result<(), Error> {
     let shared = &scope.shared;
-    let written = status::write(&shared.client, memory.latest.as_deref().unwrap_or(test), new).await?;
+    let read = memory.latest.as_deref().unwrap_or(test);
+    let meta = status::write(&shared.client, &read.metadata, new).await?;
     shared.metrics.status_written();
-    let meta = &written.metadata;
     shared.health.expect(
         Watched::Tests,
         meta.uid.as_deref().unwrap_or_default(),
         meta.resource_version.as_deref(),
         Instant::now(),
     );
-    memory.latest = Some(Arc::new(written));
+    // It was written over exactly what was read, or refused; so this is the object now.
+    memory.latest = Some(Arc::new(MqttLoadTest { metadata: meta, spec: read.spec.clone(), status: Some(new.clone()) }));
     memory.last_write = Some(Timestamp::now());
     shared.events.tell(test, stored, new).await;
     Ok(())

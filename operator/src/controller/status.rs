@@ -2,7 +2,7 @@
 //! so that of two leaders only one can set the instants of a run.
 
 use kube::{
-    Api, Client, Resource, ResourceExt,
+    Api, Client, Resource,
     api::{ApiResource, DynamicObject, ObjectMeta, Patch, PatchParams},
 };
 use mqtt_loadtest_crds::{MqttLoadTest, MqttLoadTestStatus};
@@ -13,23 +13,16 @@ use super::{
     error::{Error, timed},
 };
 
-/// Writes the status of an object that was read as `test`. The answer is the object as it is now.
+/// Writes the status of the object that `meta` was read from. The answer is its metadata as it is now; nothing else of the object
+/// is read back, so that one whose spec cannot be read has a status too.
 ///
 /// # Errors
 /// A conflict when the object has changed since it was read.
-pub async fn write(client: &Client, test: &MqttLoadTest, status: &MqttLoadTestStatus) -> Result<MqttLoadTest, Error> {
-    let api: Api<MqttLoadTest> = Api::namespaced(client.clone(), &test.namespace().unwrap_or_default());
-    timed("write the status", api.patch_status(&test.name_any(), &params(), &Patch::Apply(patch(&test.metadata, status)))).await
-}
-
-/// The same for an object that cannot be read as a MqttLoadTest.
-///
-/// # Errors
-/// As [`write`].
-pub async fn write_raw(client: &Client, meta: &ObjectMeta, status: &MqttLoadTestStatus) -> Result<(), Error> {
+pub async fn write(client: &Client, meta: &ObjectMeta, status: &MqttLoadTestStatus) -> Result<ObjectMeta, Error> {
     let (namespace, name) = (meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default());
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, &ApiResource::erase::<MqttLoadTest>(&()));
-    timed("write the status", api.patch_status(&name, &params(), &Patch::Apply(patch(meta, status)))).await.map(drop)
+    let written = timed("write the status", api.patch_status(&name, &params(), &Patch::Apply(patch(meta, status)))).await?;
+    Ok(ObjectMeta { managed_fields: None, ..written.metadata })
 }
 
 fn params() -> PatchParams {

@@ -165,12 +165,48 @@ async fn an_invalid_spec_is_stalled_with_the_fields_path_and_makes_nothing() {
 }
 
 #[tokio::test]
-async fn an_object_that_cannot_be_read_is_told_so() {
+async fn an_object_that_cannot_be_read_is_stalled_with_the_fields_path() {
     let bed = Bed::new().await;
-    bed.test(|spec| spec["groups"][0]["clients"] = json!("many"), Value::Null);
+    bed.test(|spec| spec["load"] = json!({"duration": "9999999h"}), Value::Null);
     bed.reconcile().await.unwrap();
     assert_eq!(kinds(&bed.api.writes()), ["PATCH mqttloadtests/status"]);
+    let status = bed.status();
+    let stalled = status["conditions"].as_array().unwrap().iter().find(|c| c["type"] == "Stalled").unwrap();
+    assert_eq!(stalled["status"].as_str(), Some("True"));
+    assert!(status["message"].as_str().unwrap().starts_with("spec.load.duration: cannot be read: "), "{status}");
+    bed.reconcile().await.unwrap();
+    assert_eq!(bed.api.writes(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_run_goes_on_from_its_plan_when_its_object_becomes_unreadable() {
+    let mut bed = Bed::new().await;
+    bed.test(|_| {}, Value::Null);
+    bed.reconcile().await.unwrap();
+    bed.show_children();
+    // Also for an operator that knows nothing of the run but what is stored.
+    for restarted in [false, true] {
+        if restarted {
+            bed.scope.shared.forget("u-1");
+        }
+        bed.test(|spec| spec["groups"][0]["clients"] = json!("many"), bed.status());
+        bed.reconcile().await.unwrap();
+        let status = bed.status();
+        assert_eq!((status["phase"].as_str(), status["verdict"].as_str()), (Some("Starting"), None), "{status}");
+        let pending = status["conditions"].as_array().unwrap().iter().find(|c| c["type"] == "SpecPending").unwrap();
+        assert_eq!(pending["status"].as_str(), Some("True"));
+    }
+    let spec = |spec: &mut Value| {
+        spec["groups"][0]["clients"] = json!("many");
+        spec["stopRun"] = bed.status()["run"]["id"].clone();
+    };
+    bed.test(spec, bed.status());
+    bed.reconcile().await.unwrap();
+    let status = bed.status();
+    assert_eq!((status["verdict"].as_str(), status["reason"].as_str()), (Some("Inconclusive"), Some("Stopped")), "{status}");
+    bed.reconcile().await.unwrap();
     assert!(bed.status()["message"].as_str().unwrap().contains("cannot be read"), "{}", bed.status());
+    assert!(bed.api.paths().iter().all(|path| !path.contains("/jobs/")), "{:?}", bed.api.paths());
 }
 
 #[tokio::test]
