@@ -97,8 +97,8 @@ impl JsonSchema for ByteSize {
             "x-kubernetes-int-or-string": true,
             "anyOf": [{"type": "integer"}, {"type": "string"}],
             "minimum": 0,
-            "maxLength": 20,
-            "pattern": "^[0-9]+(k|M|Ki|Mi)?$"
+            "maxLength": 12,
+            "pattern": "^[0-9]{1,10}(k|M|Ki|Mi)?$"
         })
     }
 }
@@ -109,7 +109,9 @@ mod tests {
 
     #[test]
     fn sizes_have_binary_and_decimal_units() {
-        for (text, bytes) in [("0", 0), ("16", 16), ("1Ki", 1024), ("2k", 2000), ("1Mi", 1_048_576)] {
+        for (text, bytes) in
+            [("0", 0), ("16", 16), ("1Ki", 1024), ("2k", 2000), ("1Mi", 1_048_576), ("9999999999Mi", 9_999_999_999 << 20)]
+        {
             assert_eq!(text.parse::<ByteSize>().unwrap().bytes(), bytes, "{text}");
         }
         for text in ["", "Ki", "-1", "1Gb", "1.5Ki", "99999999999999999999"] {

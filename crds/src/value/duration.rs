@@ -15,8 +15,8 @@ pub struct TestDuration {
     value: Duration,
 }
 
-/// Pattern of a duration in the schema.
-pub(crate) const PATTERN: &str = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$";
+/// Pattern of a duration in the schema. Digits are bounded, so that whatever it lets pass can be read.
+pub(crate) const PATTERN: &str = r"^([0-9]{1,11}(\.[0-9]{1,6})?(ms|s|m|h))+$";
 
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -109,7 +109,14 @@ impl JsonSchema for TestDuration {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         // `format: duration` would admit `1d` and `-1s`, which this type refuses.
-        json_schema!({"type": "string", "maxLength": 32, "pattern": PATTERN})
+        json_schema!({
+            "type": "string",
+            "maxLength": 32,
+            "pattern": PATTERN,
+            "x-kubernetes-validations": [
+                {"rule": "duration(self) <= duration('8760h')", "message": "a duration is 365 days (8760h) at most"}
+            ]
+        })
     }
 }
 
@@ -123,6 +130,16 @@ mod tests {
             [("0s", 0), ("1.5ms", 1_500_000), ("1h30m", 5_400_000_000_000), ("3.3s", 3_300_000_000), ("500ms", 500_000_000)]
         {
             assert_eq!(text.parse::<TestDuration>().unwrap().as_nanos(), nanos, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_the_schema_lets_pass_can_be_read_up_to_365_days() {
+        for text in ["8760h", "99999999ms", "0.000001ms", "31535999.999999s", "1h1m1s1ms"] {
+            assert!(text.parse::<TestDuration>().is_ok(), "{text}");
+        }
+        for text in ["8760h1ms", "99999999999h", "99999999999.999999h"] {
+            assert_eq!(text.parse::<TestDuration>().unwrap_err().0, format!("\"{text}\" is longer than 365 days"));
         }
     }
 

@@ -120,8 +120,10 @@ impl JsonSchema for Rate {
             "x-kubernetes-int-or-string": true,
             "anyOf": [{"type": "integer"}, {"type": "string"}],
             "minimum": 1,
+            "maximum": HIGHEST,
             "maxLength": 40,
-            "pattern": r"^[0-9]+(\.[0-9]+)?(/[1-9][0-9]*)?$"
+            // Above zero, below 100,000,000 (or exactly that), and with no more digits than are read exactly.
+            "pattern": r"^([1-9][0-9]{0,7}(\.[0-9]{1,6})?|0\.0{0,5}[1-9][0-9]{0,5}|100000000)(/[1-9][0-9]{0,6})?$"
         })
     }
 }
@@ -142,6 +144,13 @@ mod tests {
     fn numbers_and_strings_are_both_accepted_in_json() {
         for json in ["2", "\"2\"", "2.0", "\"4/2\""] {
             assert_eq!(serde_json::from_str::<Rate>(json).unwrap(), Rate::new(2, 1).unwrap(), "{json}");
+        }
+    }
+
+    #[test]
+    fn what_the_schema_lets_pass_can_be_read() {
+        for text in ["99999999.999999/9999999", "0.00000123456/9999999", "100000000", "0.50"] {
+            assert!(text.parse::<Rate>().is_ok(), "{text}");
         }
     }
 
