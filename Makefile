@@ -82,9 +82,11 @@ test-cluster: images ## Tests on a real cluster that is started for them and end
 	@scripts/test-cluster.sh
 
 .PHONY: bench
-bench: ## The client engine's CPU and memory against a bare floor; prints a table, writes target/bench.json (15 minutes)
+bench: ## The client engine against a bare floor, the operator with 1,000 workers; a table and target/bench.json (16 minutes)
 	@echo "Engine benchmark: interleaved pairs against a raw epoll floor (about 15 minutes; leave the machine alone meanwhile)"
 	cargo bench --locked -p mqtt-loadtest-worker --bench engine
+	@echo "Operator benchmark: rounds over 1,000 workers, 100 of them hanging at the end (about 20 seconds, and the build)"
+	cargo bench --locked -p mqtt-loadtest-operator --bench scrape
 
 .PHONY: bench-start
 bench-start: images ## Time from apply to the first PUBLISH on a warm cluster: 1,000 clients at 2,000/s (about 2 minutes)
