@@ -139,16 +139,16 @@ async fn the_api_server_refuses_what_the_schema_can_tell() -> Result<()> {
         for (pointer, wrong, word) in [
             ("/groups/0/clientId", json!("same"), "%i"),
             ("/groups/0/publish/0/ratePerSecond", json!(5), "exactly one"),
+            ("/groups/0/publish/0/payload", json!({"size": "99999999999999999999"}), "size"),
+            ("/groups/0/connect", json!({"ratePerSecond": "0.0"}), "ratePerSecond"),
+            ("/groups/0/connect", json!({"ratePerSecond": 100_000_001}), "ratePerSecond"),
+            ("/load/duration", json!("8761h"), "365 days"),
+            ("/load/duration", json!("99999999999h"), "duration"),
             ("/groups/0/publish/0/topic", json!("a/%z"), "placeholder"),
             ("/groups/0/publish/0/topic", json!("a/#"), "wildcard"),
             ("/groups/0/publish/0/qos", json!(3), "qos"),
             ("/groups/0/clients", json!(0), "clients"),
             ("/load/duration", json!("1d"), "duration"),
-            ("/load/duration", json!("8761h"), "365 days"),
-            ("/load/duration", json!("99999999999h"), "duration"),
-            ("/groups/0/publish/0/payload", json!({"size": "99999999999999999999"}), "size"),
-            ("/groups/0/connect", json!({"ratePerSecond": "0.0"}), "ratePerSecond"),
-            ("/groups/0/connect", json!({"ratePerSecond": 100_000_001}), "ratePerSecond"),
             ("/broker/endpoints", json!([]), "endpoints"),
         ] {
             let mut spec = good.clone();
